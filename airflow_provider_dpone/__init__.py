@@ -1,0 +1,3 @@
+"""Airflow provider for table refreshes that are admitted, fenced and observed."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""One folder per database engine: sessions, catalog, gate, reader or loader, types. Knows nothing of Airflow."""

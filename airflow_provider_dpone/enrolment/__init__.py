@@ -1,0 +1,1 @@
+"""Enrolment: the marker in a target database and the accepted design of a target."""

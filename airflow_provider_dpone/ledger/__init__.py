@@ -1,0 +1,1 @@
+"""Who owns what: the control ledger, its transaction helper and its stores."""

@@ -1,0 +1,1 @@
+"""The local stack: embedded PostgreSQL, a local ClickHouse server, a real Airflow. Development only."""

@@ -1,0 +1,1 @@
+"""The guarded EXCHANGE: at most once per intent, settled by observation."""

@@ -1,0 +1,1 @@
+"""Arrow streams: exact conversion, ceilings, digest, overlap of reading and sending."""
