@@ -141,12 +141,12 @@ class ClickHouseGate:
     def _create_user(self, name: str, password: str, purpose: Purpose) -> str:
         salt = self._randomness(16).hex()
         hashed = hashlib.sha256((password + salt).encode()).hexdigest()
-        until = (self._clock() + timedelta(seconds=self._policy.lifetime)).astimezone(UTC)
+        until = f"{(self._clock() + timedelta(seconds=self._policy.lifetime)).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
         hosts = ", ".join(f"IP {literal(host)}" for host in self._policy.hosts) or "ANY"
         settings = ", ".join(f"{key} = {value} CONST" for key, value in self._policy.settings(purpose).items())
         return (
             f"CREATE USER {identifier(name)} IDENTIFIED WITH sha256_hash BY '{hashed}' SALT '{salt}' "
-            f"VALID UNTIL '{until:%Y-%m-%d %H:%M:%S} UTC' HOST {hosts} DEFAULT ROLE NONE GRANTEES NONE SETTINGS {settings}"
+            f"VALID UNTIL '{until}' HOST {hosts} DEFAULT ROLE NONE GRANTEES NONE SETTINGS {settings}"
         )
 
     def _verified(

@@ -1,4 +1,4 @@
-"""Who, besides an issued user, could write a table: grants, partial revokes and roles, judged as the server judges them.
+"""Who, besides an issued user, could write a table: grants, partial revokes and roles, judged as the server does.
 
 Pure: the rows of ``writers.sql`` in, names out. Rights of a user are the union of its own and of every role it holds or
 could set; within one of them the most specific grant or partial revoke decides.
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from airflow_provider_dpone.errors import ViewIncomplete
 
-#: Privileges, each with all below it in ``system.privileges``, that change rows or swap tables. EXCHANGE needs four of them.
+#: Privileges, each with all below it in ``system.privileges``, that change rows or swap tables.
 WRITING: Final = frozenset(
     {"INSERT", "TRUNCATE", "OPTIMIZE", "CREATE TABLE", "DROP TABLE", "DROP DATABASE", "ALTER TABLE"}
 )
@@ -64,7 +64,9 @@ def judge_writers(
             roles[("user", fields[0]) if fields[0] else ("role", fields[1])].add(fields[2])
         else:
             holder = ("user", fields[0]) if fields[0] else ("role", fields[1])
-            grants[holder].append(_Grant(*fields[2:6], fields[6] == "1", fields[7] == "1"))
+            grants[holder].append(
+                _Grant(fields[2], fields[3], fields[4], fields[5], fields[6] == "1", fields[7] == "1")
+            )
     if not nowhere or not parents:
         raise ViewIncomplete("the catalog shows no user or no privilege at all, although this session has both")
     lineage = {leaf: _ancestors(leaf, parents) for leaf in parents if _ancestors(leaf, parents) & WRITING}
