@@ -113,9 +113,7 @@ class HttpDispatch:
         self._connection: _CountingConnection | _CountingTlsConnection
         if end.secure:
             context = ssl.create_default_context() if end.verify else ssl._create_unverified_context()
-            self._connection = _CountingTlsConnection(
-                end.host, end.port, timeout=end.connect_timeout, context=context
-            )
+            self._connection = _CountingTlsConnection(end.host, end.port, timeout=end.connect_timeout, context=context)
         else:
             self._connection = _CountingConnection(end.host, end.port, timeout=end.connect_timeout)
         self._cancelled = False
@@ -220,7 +218,9 @@ class HttpDispatch:
             content = response.read(_MAX_REPLY + 1)
         except (OSError, http.client.HTTPException) as error:
             reason = "cancelled" if self._cancelled else f"{type(error).__name__}: {broken or error}"
-            raise AnswerLost(f"no complete answer from {self._where} (HTTP): {reason}", query_id=self._query_id) from None
+            raise AnswerLost(
+                f"no complete answer from {self._where} (HTTP): {reason}", query_id=self._query_id
+            ) from None
         code = response.headers.get("X-ClickHouse-Exception-Code")
         text = content[:2000].decode("utf-8", "replace")
         found = _EXCEPTION.search(text)
