@@ -16,6 +16,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 from urllib.parse import quote, urlencode
 
@@ -189,7 +190,7 @@ class HttpDispatch:
             if self._cancelled or self._answered_early():
                 raise _Broken(ConnectionAbortedError("answered before the body ended"))
             if piece:
-                self._write(lambda piece=piece: self._chunk(piece))
+                self._write(partial(self._chunk, piece))
         self._write(lambda: connection.send(b"0\r\n\r\n"))
 
     def _chunk(self, piece: bytes) -> None:
