@@ -18,15 +18,15 @@ from airflow_provider_dpone.errors import DocumentInvalid
 
 MAX_COUNTER = 2**63 - 1
 
-Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}\Z", strict=True)]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$", strict=True)]
 Uuid = Annotated[
-    str, StringConstraints(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z", strict=True)
+    str, StringConstraints(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", strict=True)
 ]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]+\Z", strict=True)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]+$", strict=True)]
 Counter = Annotated[int, Field(ge=0, le=MAX_COUNTER, strict=True)]
 Epoch = Annotated[int, Field(ge=1, le=MAX_COUNTER, strict=True)]
 #: A sum of 256-bit row digests modulo 2^256, as 64 lower-case hexadecimal digits.
-ContentSum = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}\Z", strict=True)]
+ContentSum = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$", strict=True)]
 
 
 def digest_of(raw: bytes) -> str:

@@ -18,7 +18,7 @@ from airflow_provider_dpone.contracts.canonical import (
 )
 from airflow_provider_dpone.contracts.states import Family
 
-NameText = Annotated[str, Field(min_length=1, max_length=1024, strict=True, pattern=r"^[^\x00-\x1f\x7f]+\Z")]
+NameText = Annotated[str, Field(min_length=1, max_length=1024, strict=True, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class TaskCoordinates(Document):

@@ -86,7 +86,7 @@ class ActivationRequest(Document):
     schema_name: Literal["dpone.activation.v1"] = Field(default="dpone.activation.v1")
     family: Family
     occurrence_id: Uuid
-    environment: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}\Z", strict=True)]
+    environment: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", strict=True)]
     release_id: Digest
     previous_activation_sha256: Digest | None
     workloads: tuple[WorkloadAdmission, ...]
