@@ -57,8 +57,10 @@ class SourceColumn(Document):
     precision: Counter | None = None
     scale: Annotated[int, Field(ge=-1000, le=16383, strict=True)] | None = None
     """Fraction digits of a decimal. Null with kind DECIMAL: any number of digits."""
-    text_form: bool = True
-    """Whether a String column may take the value in the source's own lossless text form."""
+    native_read: ColumnName = "{c}"
+    """How the source's engine reads the value itself, over the quoted column ``{c}``."""
+    text_read: str | None = None
+    """How it reads the value in its own lossless text form, which a String column may take; None: it has none."""
     attributes: tuple[ColumnName, ...] = ()
     """What else the catalog says, such as ``collation:C``, ``generated:stored``, ``domain:public.email``."""
     refusal: str | None = None

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 
 from airflow_provider_dpone.contracts.columns import SourceColumn, SourceTable, ValueKind
@@ -76,6 +77,12 @@ class Conversion:
         fields = [pa.field(column.name, column.target.arrow) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
+    def _named(self, kind: ValueKind, scalar: pa.Scalar) -> str:
+        if not scalar.is_valid:
+            return "NULL"
+        raw = scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
+        return (self.explain(kind, raw) if self.explain else None) or _shown(scalar)
+
     def _column(self, column: ColumnConversion, array: pa.Array, rows_before: int) -> pa.Array:
         plain = storage_of(array)
         try:
@@ -84,9 +91,7 @@ class Conversion:
             return column.convert(plain, column.target)
         except Unfit as unfit:
             index = unfit.index
-            raw = plain[index].as_py()
-            named = self.explain(column.kind, _raw(plain[index])) if self.explain else None
-            value = "NULL" if raw is None else (named or _shown(raw))
+            value = self._named(column.kind, plain[index])
             raise ValueNotExact(
                 f"column {column.name!r}, row {rows_before + index + 1} of the snapshot: the value {value} "
                 f"({column.source.declared}) does not fit {column.target.text} exactly: {unfit.why}. "
@@ -95,15 +100,14 @@ class Conversion:
             ) from None  # fmt: skip
 
 
-def _raw(scalar: pa.Scalar) -> object:
-    """The integer behind a date or time (which Python's own types may not hold), else the value itself."""
-    kind = scalar.type
-    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        return scalar.value
-    return scalar.as_py()
-
-
-def _shown(value: object) -> str:
+def _shown(scalar: pa.Scalar) -> str:
+    """A value for an error text, at most 80 characters; also of times that Python's own types cannot hold."""
+    if pa.types.is_temporal(scalar.type):
+        if pa.types.is_time(scalar.type):
+            return f"{scalar.value} {scalar.type.unit} after midnight"
+        unit = "D" if pa.types.is_date32(scalar.type) else scalar.type.unit
+        return str(np.datetime64(scalar.value, unit))
+    value = scalar.as_py()
     text = repr(value) if isinstance(value, str | bytes) else str(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
@@ -169,7 +173,7 @@ def _plan_column(source: SourceColumn, target: TargetType) -> ColumnConversion:
         raise refuse(source.refusal or "the source type is not supported")
     if source.array:
         if target.family == "Array" and target.element is not None:
-            inner = _plan_column(source.model_copy(update={"array": False, "text_form": False}), target.element)
+            inner = _plan_column(source.model_copy(update={"array": False, "text_read": None}), target.element)
             return ColumnConversion(source, target, "native", source.kind, convert_list(inner.convert))
     elif target.family != "Array":
         native = CONVERTERS.get((source.kind, target.family))
@@ -180,6 +184,6 @@ def _plan_column(source: SourceColumn, target: TargetType) -> ColumnConversion:
                     "use DateTime64(6) or DateTime64(6, 'UTC'), or a timestamptz source column"
                 )
             return ColumnConversion(source, target, "native", source.kind, native)
-    if target.family == "String" and source.text_form:
+    if target.family == "String" and source.text_read is not None:
         return ColumnConversion(source, target, "text", ValueKind.TEXT, CONVERTERS[ValueKind.TEXT, "String"])
     raise refuse("no exact conversion exists; see docs/types.md")
