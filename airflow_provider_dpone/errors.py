@@ -87,3 +87,236 @@ class TooFewRows(Refused):
     """The source has fewer rows than the author's ``min_rows`` guard."""
 
     code = "DPONE_TOO_FEW_ROWS"
+
+
+# --- servers --------------------------------------------------------------------------------------------------
+
+
+class ServerRefused(DponeError):
+    """A server answered a statement with an error code; ``details`` carries ``server_code``."""
+
+    code = "DPONE_SERVER_REFUSED"
+
+
+class ServerUnreachable(DponeError):
+    """A server could not be reached, and nothing was sent."""
+
+    code = "DPONE_SERVER_UNREACHABLE"
+    retryable = True
+
+
+class AnswerLost(DponeError):
+    """A statement was sent and no complete answer was read: its effect is unknown until observed."""
+
+    code = "DPONE_ANSWER_LOST"
+    retryable = True
+
+
+class ViewIncomplete(DponeError):
+    """A catalog view could not be proved complete, so nothing may be concluded from it."""
+
+    code = "DPONE_VIEW_INCOMPLETE"
+    retryable = True
+
+
+# --- target ---------------------------------------------------------------------------------------------------
+
+
+class TargetUnsupported(Refused):
+    """The target has a feature that forbids an exact swap, such as a view, a mutation, or another engine."""
+
+    code = "DPONE_TARGET_UNSUPPORTED"
+
+
+class TargetChanged(Refused):
+    """The target no longer carries the table of the last publication or its accepted design; re-enrol it."""
+
+    code = "DPONE_TARGET_CHANGED"
+
+
+class AmbientWriter(Refused):
+    """A principal outside the enrolment's administrators can write the target."""
+
+    code = "DPONE_AMBIENT_WRITER"
+
+
+class NotEnrolled(Refused):
+    """The target or its database carries no marker of this ledger."""
+
+    code = "DPONE_NOT_ENROLLED"
+
+
+class EnrolledElsewhere(Refused):
+    """The database carries the marker of another ledger."""
+
+    code = "DPONE_ENROLLED_ELSEWHERE"
+
+
+class ReconciliationFailed(Refused):
+    """Source and generation differ in a count, an aggregate or the content digest."""
+
+    code = "DPONE_RECONCILIATION_FAILED"
+
+
+# --- ledger, admission, recovery ------------------------------------------------------------------------------
+
+
+class LedgerBusy(DponeError):
+    """The ledger lock was not free within its bounded wait; nothing changed."""
+
+    code = "DPONE_LEDGER_BUSY"
+    retryable = True
+
+
+class LedgerUnavailable(DponeError):
+    """The control database could not be reached; nothing was committed."""
+
+    code = "DPONE_LEDGER_UNAVAILABLE"
+    retryable = True
+
+
+class LedgerMismatch(Refused):
+    """The control database is not the pinned, installed ledger (service id, schema version or layout differ)."""
+
+    code = "DPONE_LEDGER_MISMATCH"
+
+
+class LedgerExists(Refused):
+    """Installation found tables of ours or legacy writable names, and refuses to adopt them."""
+
+    code = "DPONE_LEDGER_EXISTS"
+
+
+class LedgerRule(Refused):
+    """The database refused a write that would break a promise; ``details`` names the rule."""
+
+    code = "DPONE_LEDGER_RULE"
+
+
+class CommitUnknown(DponeError):
+    """A ledger commit was not acknowledged and its read-back was not exact; nothing may rest on it."""
+
+    code = "DPONE_LEDGER_COMMIT_UNKNOWN"
+    retryable = True
+
+
+class AdmissionUnavailable(Refused):
+    """The capabilities an activation needs were not all injected."""
+
+    code = "DPONE_COMPOSITION_ADMISSION_UNAVAILABLE"
+
+
+class ActivationCommitUnknown(DponeError):
+    """The current pointer may have moved although its acknowledgement is missing; recovery is required."""
+
+    code = "DPONE_COMPOSITION_ACTIVATION_COMMIT_UNKNOWN"
+
+
+class ActivationMissing(Refused):
+    """No activation is ACTIVE in this environment, or it does not contain this workload as declared."""
+
+    code = "DPONE_NOT_IN_ACTIVE_RELEASE"
+
+
+class ActivationRefused(Refused):
+    """A release cannot be activated: colliding writes, unsupported cell, missing declaration, unresolved attempt."""
+
+    code = "DPONE_ACTIVATION_REFUSED"
+
+
+class InstanceUnbound(Refused):
+    """The operator runs outside a task instance the listener has bound."""
+
+    code = "DPONE_INSTANCE_UNBOUND"
+
+
+class AlreadyAdmitted(Refused):
+    """This task instance was admitted before; an attempt is admitted once and gets one set of credentials."""
+
+    code = "DPONE_ALREADY_ADMITTED"
+
+
+class GuardHeld(DponeError):
+    """Another attempt holds the guard; wait for it, or settle it."""
+
+    code = "DPONE_GUARD_HELD"
+    retryable = True
+
+
+class Fenced(Refused):
+    """The attempt was fenced by a later one: it may not issue, claim or publish any more."""
+
+    code = "DPONE_FENCED"
+
+
+class Stopped(DponeError):
+    """The task was asked to stop; nothing was claimed after that."""
+
+    code = "DPONE_STOPPED"
+    retryable = True
+
+
+class AlreadyClaimed(Refused):
+    """Another caller claimed this publication; its publisher is left alone."""
+
+    code = "DPONE_ALREADY_CLAIMED"
+
+
+class ClaimUncertain(DponeError):
+    """The claim's commit or read-back is in doubt; nothing was sent."""
+
+    code = "DPONE_CLAIM_UNCERTAIN"
+    retryable = True
+
+
+class PublicationUnknown(DponeError):
+    """Observation could not decide whether the swap happened; the guards stay held until it is settled."""
+
+    code = "DPONE_COMMIT_UNKNOWN"
+
+
+class NotPublished(DponeError):
+    """The swap provably did not happen; the target is untouched and a new try may copy again."""
+
+    code = "DPONE_NOT_PUBLISHED"
+    retryable = True
+
+
+class GateNotClosed(DponeError):
+    """A principal could not be proved closed and quiet; its guard stays held."""
+
+    code = "DPONE_GATE_NOT_CLOSED"
+    retryable = True
+
+
+class GateRefused(Refused):
+    """A principal could not be issued or verified; it was closed again."""
+
+    code = "DPONE_GATE_REFUSED"
+
+
+# --- source ---------------------------------------------------------------------------------------------------
+
+
+class SourceMissing(Refused):
+    """The source relation does not exist, or its name cannot be read."""
+
+    code = "DPONE_SOURCE_MISSING"
+
+
+class SourceUnsupported(Refused):
+    """The source relation cannot be read as one consistent, complete snapshot: a view, a foreign or temporary table."""
+
+    code = "DPONE_SOURCE_UNSUPPORTED"
+
+
+class SourceNotReadable(Refused):
+    """The reading login may not see all columns and rows: a missing privilege, row security or masking."""
+
+    code = "DPONE_SOURCE_NOT_READABLE"
+
+
+class SourceChanged(Refused):
+    """The source relation is no longer the one that was planned; plan again."""
+
+    code = "DPONE_SOURCE_CHANGED"

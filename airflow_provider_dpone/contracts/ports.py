@@ -1,0 +1,211 @@
+"""The ports the publisher and the attempt protocol are written against.
+
+Adapters live in ``engines``, ``ledger`` and ``publication``. An in-memory or file-only store does not meet these
+ports: a store must persist complete canonical originals in the control database and read every commit back on
+another connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+from airflow_provider_dpone.contracts.canonical import Document
+from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
+from airflow_provider_dpone.contracts.publication import (
+    CatalogObservation,
+    GenerationRecord,
+    IssuedPrincipal,
+    PublicationRecord,
+    PublisherClosure,
+    SnapshotIntent,
+    SnapshotTarget,
+)
+from airflow_provider_dpone.contracts.states import Connector, DispatchState, GateState, Purpose
+
+
+@dataclass(frozen=True)
+class IssuedCredential:
+    """A one-time credential. The password lives in this object's memory only and never in its repr."""
+
+    name: str
+    principal_uuid: str
+    password: str = field(repr=False)
+
+    @property
+    def principal(self) -> IssuedPrincipal:
+        return IssuedPrincipal(name=self.name, uuid=self.principal_uuid)
+
+
+@dataclass(frozen=True)
+class JournaledPrincipal:
+    """A principal as the ledger's journal has it."""
+
+    connector: Connector
+    service_id: str
+    name: str
+    purpose: Purpose
+    attempt_sha256: str
+    state: GateState
+    principal_uuid: str | None
+    """Known from READY on; null while JOURNALED."""
+    dispatch_ids: tuple[str, ...]
+    """Query ids ever claimed under it."""
+    closure_sha256: str | None = None
+    """Evidence of the closed gate; set once CLOSED."""
+    quiescence_sha256: str | None = None
+    """Evidence of quiescence; set once CLOSED."""
+
+
+class ClickHouseControl(Protocol):
+    """The control plane of one ClickHouse server: short statements as the controller."""
+
+    def query(self, sql: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run a reading statement and return all rows.
+
+        :param params: values of the statement's ``{name:Type}`` parameters (Identifier, String, UInt64, Array(String)).
+        """
+        ...
+
+    def command(self, sql: str) -> None:
+        """Run one statement that returns no rows, exactly once.
+
+        :raises ServerRefused: the server answered with an error code (nothing else was sent).
+        :raises AnswerLost: the statement was sent and no answer was read; its effect is unknown.
+        """
+        ...
+
+    def fresh(self) -> ClickHouseControl:
+        """Another control session on a new connection; the caller closes it."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class PrincipalJournal(Protocol):
+    """The journal of principals and dispatches of one attempt; every call is one committed, read-back write."""
+
+    def journal(self, *, connector: Connector, service_id: str, name: str, purpose: Purpose) -> None:
+        """Commit the name before it exists on the server. Refused when the attempt is fenced or not RUNNING."""
+        ...
+
+    def ready(self, *, name: str, principal_uuid: str) -> None: ...
+
+    def closing(self, *, name: str) -> None:
+        """Idempotent for CLOSING and CLOSED; always allowed, also for a fenced attempt."""
+        ...
+
+    def closed(self, *, name: str, evidence: Sequence[Document]) -> None:
+        """CLOSING -> CLOSED with its closure and quiescence originals; settles dispatches still claimed."""
+        ...
+
+    def principals(self) -> list[JournaledPrincipal]: ...
+
+    def claim_dispatch(self, *, dispatch_id: str, name: str, kind: str, statement: str) -> None:
+        """Commit the claim of one statement before a byte of it is sent."""
+        ...
+
+    def end_dispatch(self, *, dispatch_id: str, state: DispatchState, note: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class OpenedGeneration:
+    """A generation whose complete evidence was reopened and found true now."""
+
+    attempt: CompositionAttemptIdentity
+    record: GenerationRecord
+    publisher: IssuedPrincipal
+
+
+class SnapshotPublicationAuthority(Protocol):
+    """Reopens evidence and ownership, and closes exact issued publishers."""
+
+    def open_generation(self, attempt: CompositionAttemptIdentity, generation_ref: str) -> OpenedGeneration:
+        """Reopen the original generation record, enrolment, activation, attempt, epochs and closed ingest user.
+
+        :raises Refused: anything is missing, altered, fenced or no longer owned.
+        """
+        ...
+
+    def require_current(self, intent: SnapshotIntent) -> None:
+        """The attempt is RUNNING, not fenced, holds the exact epochs, and its activation is ACTIVE or RETIRING."""
+        ...
+
+    def require_retained(self, intent: SnapshotIntent) -> None:
+        """Ownership is still held (the guards are open), fenced or not, under ACTIVE or RETIRING."""
+        ...
+
+    def close_publisher(self, intent: SnapshotIntent) -> PublisherClosure:
+        """Close the existing publisher and prove it quiet. Never issues."""
+        ...
+
+
+class SnapshotPublicationStore(Protocol):
+    """Complete canonical originals and their history in the control database."""
+
+    def persist_prepared(self, intent: SnapshotIntent) -> PublicationRecord: ...
+
+    def read(self, intent_sha256: str) -> tuple[SnapshotIntent, PublicationRecord]: ...
+
+    def claim(self, intent: SnapshotIntent, before: PublicationRecord) -> PublicationRecord:
+        """PREPARED -> EXCHANGE_INTENT once, with the dispatch claim, in one transaction, read back.
+
+        :raises AlreadyClaimed: another caller won; the publisher must be left alone.
+        :raises ClaimUncertain: the commit or its read-back is in doubt; nothing may be sent.
+        """
+        ...
+
+    def resolve(
+        self, intent: SnapshotIntent, before: PublicationRecord, after: PublicationRecord
+    ) -> PublicationRecord: ...
+
+
+class ClickHouseSnapshotCatalog(Protocol):
+    """Fresh, complete observations of both names."""
+
+    def observe(self, intent: SnapshotIntent) -> CatalogObservation:
+        """A sandwich observation that is equal before and after; raises when the view is not provably complete."""
+        ...
+
+    def require_ready(self, intent: SnapshotIntent) -> None:
+        """Before dispatch: exactly A and B under the two names, nothing new attached, counters within limits."""
+        ...
+
+
+class ClickHouseSnapshotExecutor(Protocol):
+    """Dispatches the one EXCHANGE under the issued publisher."""
+
+    def exchange(self, intent: SnapshotIntent) -> str:
+        """Send exactly one EXCHANGE with the intent's query id and return a note on the answer.
+
+        Neither the return nor an exception says what happened to the tables: only an observation does.
+        """
+        ...
+
+
+class BatchSink(Protocol):
+    """Where a stream of encoded bytes goes."""
+
+    def send(self, body: Iterator[bytes]) -> int:
+        """Send one request body to its end and return the bytes written on the wire."""
+        ...
+
+
+__all__ = [
+    "BatchSink",
+    "ClickHouseControl",
+    "ClickHouseSnapshotCatalog",
+    "ClickHouseSnapshotExecutor",
+    "IssuedCredential",
+    "JournaledPrincipal",
+    "OpenedGeneration",
+    "PrincipalJournal",
+    "SnapshotPublicationAuthority",
+    "SnapshotPublicationStore",
+    "SnapshotTarget",
+]

@@ -1,0 +1,51 @@
+"""What an operator returns: state, digests, counts and timings. Never a secret."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from airflow_provider_dpone.contracts.canonical import ContentSum, Counter, Digest, Document, Text, Uuid
+from airflow_provider_dpone.contracts.states import Family
+
+
+class SnapshotReceipt(Document):
+    """Receipt of a published snapshot."""
+
+    schema_name: Literal["dpone.snapshot_receipt.v1"] = Field(default="dpone.snapshot_receipt.v1")
+    family: Family
+    stand_in: bool
+    """True when the target is the local development server."""
+    state: Literal["PUBLISHED"]
+    reused: bool
+    """True when this try found the publication of its own earlier try and copied nothing."""
+    workload_id: Text
+    attempt_sha256: Digest
+    intent_sha256: Digest
+    publication_sha256: Digest
+    target: Text
+    target_uuid: Uuid
+    retained_table: Text
+    source: Text
+    snapshot_taken_at: Text
+    rows: Counter
+    row_sum: ContentSum
+    source_bytes: Counter
+    wire_bytes: Counter
+    generation_bytes: Counter
+    milliseconds: dict[str, Counter]
+    """Wall-clock milliseconds per step."""
+
+
+class RetentionReceipt(Document):
+    """Receipt of a retention step: which retained generations were removed and which were kept."""
+
+    schema_name: Literal["dpone.retention_receipt.v1"] = Field(default="dpone.retention_receipt.v1")
+    family: Family
+    workload_id: Text
+    attempt_sha256: Digest | None
+    target: Text
+    removed: tuple[Text, ...]
+    kept: tuple[Text, ...]
+    freed_bytes: Counter

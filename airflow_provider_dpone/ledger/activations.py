@@ -1,0 +1,285 @@
+"""Guards and activations in the ledger: enrolment, reservation, the current pointer, retirement."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
+from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
+from airflow_provider_dpone.contracts.identity import GuardEpoch, guard_id
+from airflow_provider_dpone.contracts.release import ActivationRequest, Release
+from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, Connector
+from airflow_provider_dpone.errors import ActivationMissing, ActivationRefused, DocumentInvalid, GuardHeld, LedgerRule
+from airflow_provider_dpone.ledger.schema import (
+    EvidenceKind,
+    activation,
+    activation_guard,
+    attempt,
+    evidence,
+    guard,
+)
+from airflow_provider_dpone.ledger.transaction import Ledger, Tx, hexed
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A guard with its enrolment, parsed from the complete original."""
+
+    guard_id: str
+    connector: Connector
+    service_id: str
+    subject: str
+    enrolment: TargetEnrolment
+    enrolment_sha256: str
+    target_uuid: str
+    epoch: int
+    owner_sha256: str | None
+
+
+@dataclass(frozen=True)
+class StoredActivation:
+    """An activation with its release and the epochs it holds."""
+
+    sha256: str
+    request: ActivationRequest
+    release: Release
+    state: ActivationState
+    epochs: tuple[GuardEpoch, ...]
+
+
+def _original(connection: Connection, sha256: bytes) -> bytes:
+    raw = connection.execute(
+        select(evidence.c.document).where(evidence.c.evidence_sha256 == sha256)
+    ).scalar_one_or_none()
+    if raw is None or digest_bytes(digest_of(bytes(raw))) != sha256:
+        raise DocumentInvalid("an original document is missing or does not match its digest")
+    return bytes(raw)
+
+
+def _guard(connection: Connection, row: Any) -> Guard:
+    enrolment = TargetEnrolment.parse(_original(connection, bytes(row["enrolment_sha256"])))
+    return Guard(
+        guard_id=str(hexed(row["guard_id"])),
+        connector=Connector(row["connector"]),
+        service_id=row["service_id"],
+        subject=row["subject"],
+        enrolment=enrolment,
+        enrolment_sha256=str(hexed(row["enrolment_sha256"])),
+        target_uuid=str(row["target_uuid"]),
+        epoch=row["epoch"],
+        owner_sha256=hexed(row["owner_sha256"]),
+    )
+
+
+class CompositionActivationStore:
+    """Durable guards and activations of one ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    # --- enrolment (administrator) ---
+
+    def enrol(self, enrolment: TargetEnrolment) -> str:
+        """Accept a target, or accept its present table and design again; return the guard's id.
+
+        :raises GuardHeld: an attempt holds the guard; settle it first.
+        """
+        marker = enrolment.marker
+        identity = guard_id(marker.connector, marker.service_id, enrolment.guard_subject())
+
+        def change(tx: Tx) -> None:
+            sha256 = digest_bytes(tx.record(EvidenceKind.ENROLMENT, identity, enrolment))
+            key = {"guard_id": digest_bytes(identity)}
+            accepted = {"enrolment_sha256": sha256, "target_uuid": uuid.UUID(enrolment.target_uuid)}
+            row = tx.row(guard, **key)
+            if row is None:
+                tx.insert(
+                    guard,
+                    **key,
+                    connector=marker.connector,
+                    service_id=marker.service_id,
+                    subject=enrolment.guard_subject(),
+                    epoch=0,
+                    owner_sha256=None,
+                    **accepted,
+                )
+            else:
+                tx.move(guard, key, expect={"epoch": row["epoch"]}, to=accepted)
+
+        try:
+            self._ledger.write(change)
+        except LedgerRule as error:
+            if error.details.get("rule") == "guard_held":
+                raise GuardHeld("an attempt holds this target; settle it before enrolling again") from error
+            raise
+        return identity
+
+    def guard(self, identity: str) -> Guard | None:
+        """A guard with its complete enrolment, read fresh."""
+
+        def query(connection: Connection) -> Guard | None:
+            row = connection.execute(select(guard).where(guard.c.guard_id == digest_bytes(identity))).mappings().first()
+            return None if row is None else _guard(connection, row)
+
+        return self._ledger.read(query)
+
+    def guards(self) -> list[Guard]:
+        """Every enrolled guard."""
+        return self._ledger.read(lambda c: [_guard(c, r) for r in c.execute(select(guard)).mappings().all()])
+
+    # --- lifecycle ---
+
+    def prepare(self, request: ActivationRequest, release: Release) -> StoredActivation:
+        """Reserve every guard of the request in one transaction: PREPARED.
+
+        :raises ActivationRefused: a guard is owned by another activation or its enrolment changed.
+        """
+        sha256 = request.digest()
+
+        def change(tx: Tx) -> None:
+            tx.record(EvidenceKind.RELEASE, request.release_id, release)
+            tx.insert(
+                activation,
+                activation_sha256=digest_bytes(sha256),
+                occurrence_id=uuid.UUID(request.occurrence_id),
+                environment=request.environment,
+                document=request.wire(),
+                state=int(ActivationState.PREPARED),
+                release_sha256=digest_bytes(request.release_id),
+            )
+            for resource in request.resources:
+                key = {"guard_id": digest_bytes(resource.guard_id)}
+                row = tx.row(guard, **key)
+                if row is None or hexed(row["enrolment_sha256"]) != resource.enrolment_sha256:
+                    raise ActivationRefused(
+                        f"the enrolment of {resource.subject} changed while the release was prepared"
+                    )
+                if row["owner_sha256"] is not None:
+                    raise ActivationRefused(
+                        f"{resource.subject} is owned by another activation; retire it first",
+                        owner=hexed(row["owner_sha256"]),
+                    )
+                epoch = row["epoch"] + 1
+                tx.move(
+                    guard,
+                    key,
+                    expect={"owner_sha256": None, "epoch": row["epoch"]},
+                    to={"owner_sha256": digest_bytes(sha256), "epoch": epoch},
+                )
+                tx.insert(activation_guard, activation_sha256=digest_bytes(sha256), epoch=epoch, **key)
+
+        self._ledger.write(change)
+        return self.read_exact(sha256)
+
+    def activate(self, activation_sha256: str) -> StoredActivation:
+        """PREPARED -> ACTIVE: the activation becomes current in its environment."""
+        return self._step(activation_sha256, ActivationState.PREPARED, ActivationState.ACTIVE)
+
+    def begin_retirement(self, activation_sha256: str) -> StoredActivation:
+        """ACTIVE -> RETIRING: nothing is admitted any more; admitted attempts may finish."""
+        return self._step(activation_sha256, ActivationState.ACTIVE, ActivationState.RETIRING)
+
+    def finalize_retirement(self, activation_sha256: str) -> StoredActivation:
+        """RETIRING -> RETIRED and every guard free, epochs kept.
+
+        :raises ActivationRefused: an attempt is RUNNING or COMMIT_UNKNOWN, or a gate is not CLOSED.
+        """
+
+        def change(tx: Tx) -> None:
+            self._move(tx, activation_sha256, ActivationState.RETIRING, ActivationState.RETIRED)
+            mine = select(guard.c.guard_id).where(guard.c.owner_sha256 == digest_bytes(activation_sha256))
+            for owned in list(tx.connection.execute(mine).scalars()):
+                tx.move(
+                    guard,
+                    {"guard_id": bytes(owned)},
+                    expect={"owner_sha256": digest_bytes(activation_sha256)},
+                    to={"owner_sha256": None},
+                )
+
+        try:
+            self._ledger.write(change)
+        except LedgerRule as error:
+            if error.details.get("rule") == "activation_unresolved":
+                open_attempts = self.unresolved(activation_sha256)
+                raise ActivationRefused(
+                    f"{len(open_attempts)} attempts of the release are not resolved; settle them first",
+                    attempts=open_attempts,
+                ) from error
+            raise
+        return self.read_exact(activation_sha256)
+
+    def unresolved(self, activation_sha256: str) -> list[str]:
+        """Attempts of an activation that are RUNNING or COMMIT_UNKNOWN."""
+        states = [int(AttemptState.RUNNING), int(AttemptState.COMMIT_UNKNOWN)]
+        query = select(attempt.c.attempt_sha256).where(
+            attempt.c.activation_sha256 == digest_bytes(activation_sha256), attempt.c.state.in_(states)
+        )
+        return self._ledger.read(lambda c: [str(hexed(s)) for s in c.execute(query).scalars()])
+
+    def _step(self, sha256: str, before: ActivationState, after: ActivationState) -> StoredActivation:
+        self._ledger.write(lambda tx: self._move(tx, sha256, before, after))
+        return self.read_exact(sha256)
+
+    @staticmethod
+    def _move(tx: Tx, sha256: str, before: ActivationState, after: ActivationState) -> None:
+        tx.move(
+            activation,
+            {"activation_sha256": digest_bytes(sha256)},
+            expect={"state": int(before)},
+            to={"state": int(after)},
+        )
+
+    # --- reading ---
+
+    def read_exact(self, activation_sha256: str) -> StoredActivation:
+        """An activation from its complete originals."""
+        found = self._select(activation.c.activation_sha256 == digest_bytes(activation_sha256))
+        if not found:
+            raise ActivationMissing(f"there is no activation {activation_sha256}")
+        return found[0]
+
+    def in_states(self, environment: str, *states: ActivationState) -> list[StoredActivation]:
+        """Activations of an environment in the given states, oldest first."""
+        return self._select(
+            (activation.c.environment == environment) & activation.c.state.in_([int(s) for s in states])
+        )
+
+    def require_active(self, environment: str) -> StoredActivation:
+        """The activation that is current in an environment.
+
+        :raises ActivationMissing: none is ACTIVE.
+        """
+        found = self.in_states(environment, ActivationState.ACTIVE)
+        if not found:
+            raise ActivationMissing(
+                f"no release is active in environment {environment!r}; run `dpone-airflow activate --dags-folder ...`"
+            )
+        return found[0]
+
+    def _select(self, where: Any) -> list[StoredActivation]:
+        def query(connection: Connection) -> list[StoredActivation]:
+            rows = connection.execute(select(activation).where(where).order_by(activation.c.recorded_at)).mappings()
+            return [_activation(connection, row) for row in rows.all()]
+
+        return self._ledger.read(query)
+
+
+def _activation(connection: Connection, row: Any) -> StoredActivation:
+    raw = bytes(row["document"])
+    request = ActivationRequest.parse(raw)
+    release = Release.parse(_original(connection, bytes(row["release_sha256"])))
+    held = connection.execute(
+        select(activation_guard.c.guard_id, activation_guard.c.epoch).where(
+            activation_guard.c.activation_sha256 == row["activation_sha256"]
+        )
+    ).all()
+    epochs = tuple(sorted(GuardEpoch(guard_id=str(hexed(g)), epoch=e) for g, e in held))
+    if {e.guard_id for e in epochs} != {r.guard_id for r in request.resources}:
+        raise DocumentInvalid("an activation's guards do not match its request")
+    if request.release_id != release.digest() or digest_bytes(digest_of(raw)) != bytes(row["activation_sha256"]):
+        raise DocumentInvalid("an activation's bytes do not match its keys")
+    return StoredActivation(request.digest(), request, release, ActivationState(row["state"]), epochs)

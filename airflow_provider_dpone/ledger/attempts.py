@@ -1,0 +1,342 @@
+"""Attempts in the ledger: admitted once, fenced for good, resolved by a complete proof triplet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, and_, select
+
+from airflow_provider_dpone.contracts.canonical import Document, digest_bytes, digest_of
+from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
+from airflow_provider_dpone.contracts.proofs import Adjudication, AttemptProof, Outcome, ProofAuthority, ProofKind
+from airflow_provider_dpone.contracts.release import ActivationRequest
+from airflow_provider_dpone.contracts.states import (
+    TERMINAL_ATTEMPTS,
+    ActivationState,
+    AttemptState,
+    Connector,
+    DispatchState,
+    GateState,
+)
+from airflow_provider_dpone.errors import (
+    ActivationMissing,
+    AlreadyAdmitted,
+    DocumentInvalid,
+    Fenced,
+    GuardHeld,
+    LedgerRule,
+)
+from airflow_provider_dpone.ledger.schema import (
+    EvidenceKind,
+    activation,
+    attempt,
+    attempt_guard,
+    dispatch,
+    evidence,
+    guard,
+    principal,
+)
+from airflow_provider_dpone.ledger.transaction import Ledger, Row, Tx, hexed
+
+
+@dataclass(frozen=True)
+class StoredAttempt:
+    """An attempt as the ledger has it, its document parsed from its complete original bytes."""
+
+    sha256: str
+    identity: CompositionAttemptIdentity
+    state: AttemptState
+    fenced: bool
+    acknowledged: bool
+    outcome_sha256: str | None
+
+
+def _stored(row: Any) -> StoredAttempt:
+    identity = CompositionAttemptIdentity.parse(bytes(row["document"]))
+    sha256 = digest_of(bytes(row["document"]))
+    if digest_bytes(sha256) != bytes(row["attempt_sha256"]):
+        raise DocumentInvalid("an attempt's bytes do not match its key")
+    return StoredAttempt(
+        sha256,
+        identity,
+        AttemptState(row["state"]),
+        row["fenced"],
+        row["acknowledged"],
+        hexed(row["outcome_sha256"]),
+    )
+
+
+class CompositionAttemptStore:
+    """Durable attempts of one ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def admit_once(self, identity: CompositionAttemptIdentity) -> str:
+        """Reserve every guard for this attempt, in one transaction, read back; return the attempt's digest.
+
+        :raises AlreadyAdmitted: this task instance was admitted before.
+        :raises GuardHeld: another attempt is RUNNING or COMMIT_UNKNOWN on a guard.
+        :raises ActivationMissing: the activation is not ACTIVE, or does not contain the workload as pinned.
+        """
+        sha256 = identity.digest()
+
+        def change(tx: Tx) -> None:
+            self._check_activation(tx, identity)
+            for held in identity.guard_epochs:
+                row = tx.row(guard, guard_id=digest_bytes(held.guard_id))
+                if (
+                    row is None
+                    or row["epoch"] != held.epoch
+                    or hexed(row["owner_sha256"]) != identity.activation_sha256
+                ):
+                    raise ActivationMissing(f"guard {held.guard_id[:19]} is not held under epoch {held.epoch}")
+            tx.insert(
+                attempt,
+                attempt_sha256=digest_bytes(sha256),
+                activation_sha256=digest_bytes(identity.activation_sha256),
+                scheduler_key=digest_bytes(identity.scheduler_key()),
+                document=identity.wire(),
+                workload_id=identity.workload_id,
+                dag_id=identity.coordinates.dag_id,
+                run_id=identity.coordinates.run_id,
+                task_id=identity.coordinates.task_id,
+                map_index=identity.coordinates.map_index,
+                try_number=identity.coordinates.try_number,
+                task_instance_id=identity.coordinates.task_instance_id,
+                state=int(AttemptState.RUNNING),
+                fenced=False,
+                acknowledged=False,
+            )
+            for held in identity.guard_epochs:
+                tx.insert(
+                    attempt_guard,
+                    attempt_sha256=digest_bytes(sha256),
+                    activation_sha256=digest_bytes(identity.activation_sha256),
+                    guard_id=digest_bytes(held.guard_id),
+                    epoch=held.epoch,
+                    is_open=True,
+                )
+
+        try:
+            self._ledger.write(change)
+        except LedgerRule as error:
+            rule = str(error.details.get("rule"))
+            if rule in ("uq_attempt_scheduler", "pk_attempt", "attempt_pkey"):
+                raise AlreadyAdmitted("this task instance was admitted before; clear the task to try again") from error
+            if rule == "uq_attempt_guard_open":
+                raise GuardHeld("another attempt holds this target; it must be settled first") from error
+            if rule == "activation_not_active":
+                raise ActivationMissing("the release of this task is not ACTIVE") from error
+            raise
+        return sha256
+
+    @staticmethod
+    def _check_activation(tx: Tx, identity: CompositionAttemptIdentity) -> None:
+        row = tx.row(activation, activation_sha256=digest_bytes(identity.activation_sha256))
+        if row is None or row["state"] != int(ActivationState.ACTIVE):
+            raise ActivationMissing("the release of this task is not ACTIVE")
+        request = ActivationRequest.parse(bytes(row["document"]))
+        guards = tuple(sorted(g.guard_id for g in identity.guard_epochs))
+        for workload in request.workloads:
+            if workload.workload_id == identity.workload_id:
+                if (workload.pack_sha256, workload.cell, workload.constituent, (workload.guard_id,)) != (
+                    identity.pack_sha256,
+                    identity.cell,
+                    identity.constituent,
+                    guards,
+                ):
+                    raise ActivationMissing(
+                        f"{identity.workload_id} differs from its declaration in the active release"
+                    )
+                return
+        raise ActivationMissing(f"{identity.workload_id} is not in the active release")
+
+    def read_exact(self, attempt_sha256: str) -> StoredAttempt:
+        """The attempt and its complete original. Audits durable state; authorises nobody."""
+        found = self._ledger.read(lambda c: self._rows(c, attempt.c.attempt_sha256 == digest_bytes(attempt_sha256)))
+        if not found:
+            raise DocumentInvalid(f"there is no attempt {attempt_sha256}")
+        return found[0]
+
+    @staticmethod
+    def _rows(connection: Connection, *where: Any) -> list[StoredAttempt]:
+        rows = connection.execute(select(attempt).where(and_(*where)).order_by(attempt.c.admitted_at)).mappings()
+        return [_stored(row) for row in rows]
+
+    def open_on(self, guard_ids: Sequence[str]) -> list[StoredAttempt]:
+        """Attempts that hold any of these guards now."""
+        held = select(attempt_guard.c.attempt_sha256).where(
+            attempt_guard.c.is_open.is_(True), attempt_guard.c.guard_id.in_([digest_bytes(g) for g in guard_ids])
+        )
+        return self._ledger.read(lambda c: self._rows(c, attempt.c.attempt_sha256.in_(held)))
+
+    def all_open(self) -> list[StoredAttempt]:
+        """Every attempt that is RUNNING or COMMIT_UNKNOWN."""
+        return self._ledger.read(
+            lambda c: self._rows(c, attempt.c.state.in_([int(AttemptState.RUNNING), int(AttemptState.COMMIT_UNKNOWN)]))
+        )
+
+    def of_task(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> list[StoredAttempt]:
+        """Every attempt of one task of one run, oldest first."""
+        return self._ledger.read(
+            lambda c: self._rows(
+                c,
+                attempt.c.dag_id == dag_id,
+                attempt.c.run_id == run_id,
+                attempt.c.task_id == task_id,
+                attempt.c.map_index == map_index,
+            )
+        )
+
+    def latest_on(self, guard_id: str, states: Sequence[AttemptState]) -> list[StoredAttempt]:
+        """Attempts ever made on a guard that ended in one of ``states``, oldest first."""
+        made = select(attempt_guard.c.attempt_sha256).where(attempt_guard.c.guard_id == digest_bytes(guard_id))
+        return self._ledger.read(
+            lambda c: self._rows(c, attempt.c.attempt_sha256.in_(made), attempt.c.state.in_([int(s) for s in states]))
+        )
+
+    def fence(self, attempt_sha256: str) -> None:
+        """From here on the database refuses every principal, READY, dispatch, claim and publication of it."""
+
+        def change(tx: Tx) -> None:
+            row = tx.row(attempt, attempt_sha256=digest_bytes(attempt_sha256))
+            if row is not None and not row["fenced"]:
+                tx.move(attempt, {"attempt_sha256": digest_bytes(attempt_sha256)}, expect={}, to={"fenced": True})
+
+        self._ledger.write(change)
+
+    def acknowledge(self, attempt_sha256: str) -> None:
+        """Record that the scheduler accepted the success of this try; a later retry may not reuse it."""
+
+        def change(tx: Tx) -> None:
+            row = tx.row(attempt, attempt_sha256=digest_bytes(attempt_sha256))
+            if row is not None and not row["acknowledged"] and row["state"] == int(AttemptState.SUCCEEDED):
+                tx.move(attempt, {"attempt_sha256": digest_bytes(attempt_sha256)}, expect={}, to={"acknowledged": True})
+
+        self._ledger.write(change)
+
+    def require_acting(self, attempt_sha256: str) -> None:
+        """Refuse early when the attempt was fenced or is no longer RUNNING (the database refuses it anyway)."""
+        stored = self.read_exact(attempt_sha256)
+        if stored.fenced:
+            raise Fenced("a later try fenced this attempt; it stops here and changes nothing more")
+        if stored.state is not AttemptState.RUNNING:
+            raise Fenced(f"this attempt is {stored.state.name}; it stops here and changes nothing more")
+
+    def finalize(self, attempt_sha256: str, outcome: Outcome, receipt: Document | None = None) -> StoredAttempt:
+        """RUNNING -> the outcome's state, with its proofs. SUCCEEDED and FAILED also release the guards.
+
+        :raises LedgerRule: a gate, dispatch or publication is still unresolved, or proofs are incomplete.
+        """
+        return self._resolve(attempt_sha256, AttemptState.RUNNING, outcome, receipt)
+
+    def reconcile_unknown(
+        self, attempt_sha256: str, outcome: Outcome, adjudication: Adjudication | None = None
+    ) -> StoredAttempt:
+        """COMMIT_UNKNOWN -> SUCCEEDED or FAILED, by a new observation or an administrator's adjudication."""
+        return self._resolve(attempt_sha256, AttemptState.COMMIT_UNKNOWN, outcome, None, adjudication)
+
+    def _resolve(
+        self,
+        attempt_sha256: str,
+        before: AttemptState,
+        outcome: Outcome,
+        receipt: Document | None,
+        adjudication: Adjudication | None = None,
+    ) -> StoredAttempt:
+        key = {"attempt_sha256": digest_bytes(attempt_sha256)}
+
+        def change(tx: Tx) -> None:
+            stored = self._rows(tx.connection, attempt.c.attempt_sha256 == key["attempt_sha256"])[0]
+            journal = tx.connection.execute(
+                select(principal).where(principal.c.attempt_sha256 == key["attempt_sha256"])
+            ).mappings()
+            rows = [dict(row) for row in journal]
+            outcome_sha = tx.record(EvidenceKind.OUTCOME, attempt_sha256, outcome)
+            if adjudication is not None:
+                tx.record(EvidenceKind.ADJUDICATION, attempt_sha256, adjudication)
+            if receipt is not None:
+                tx.record(EvidenceKind.RECEIPT, attempt_sha256, receipt)
+            proof = _proof(stored, rows, ProofKind.OUTCOME, (outcome_sha,), outcome.state)
+            to: Row = {
+                "state": int(outcome.state),
+                "outcome_sha256": digest_bytes(tx.record(EvidenceKind.PROOF, attempt_sha256, proof)),
+            }
+            if outcome.state in TERMINAL_ATTEMPTS:
+                for kind, column, original in (
+                    (ProofKind.CLOSED_GATES, "closed_sha256", "closure_sha256"),
+                    (ProofKind.QUIESCENCE, "quiescence_sha256", "quiescence_sha256"),
+                ):
+                    if any(row[original] is None for row in rows):
+                        raise LedgerRule("a gate of this attempt is not closed", rule="attempt_open_gates")
+                    shas = tuple(sorted({str(hexed(row[original])) for row in rows}))
+                    document = _proof(stored, rows, kind, shas, None)
+                    to[column] = digest_bytes(tx.record(EvidenceKind.PROOF, attempt_sha256, document))
+            tx.move(attempt, key, expect={"state": int(before)}, to=to)
+            if outcome.state in TERMINAL_ATTEMPTS:
+                for held in stored.identity.guard_epochs:
+                    tx.move(
+                        attempt_guard,
+                        {**key, "guard_id": digest_bytes(held.guard_id)},
+                        expect={"is_open": True},
+                        to={"is_open": False},
+                    )
+
+        self._ledger.write(change)
+        return self.read_exact(attempt_sha256)
+
+    def originals(self, subject: str, kind: EvidenceKind) -> list[bytes]:
+        """Complete original documents about a subject, oldest first."""
+        query = (
+            select(evidence.c.document, evidence.c.evidence_sha256)
+            .where(evidence.c.subject == digest_bytes(subject), evidence.c.kind == int(kind))
+            .order_by(evidence.c.recorded_at)
+        )
+        found = self._ledger.read(lambda c: [(bytes(r[0]), bytes(r[1])) for r in c.execute(query)])
+        for document, key in found:
+            if digest_bytes(digest_of(document)) != key:
+                raise DocumentInvalid("evidence bytes do not match their key")
+        return [document for document, _ in found]
+
+    def record(self, kind: EvidenceKind, subject: str, document: Document) -> str:
+        """Keep one evidence document, read back."""
+        return self._ledger.write(lambda tx: tx.record(kind, subject, document))
+
+
+def _proof(
+    stored: StoredAttempt,
+    rows: list[Row],
+    kind: ProofKind,
+    evidence_sha256: tuple[str, ...],
+    state: AttemptState | None,
+) -> AttemptProof:
+    guards = "\n".join(f"{g.guard_id} {g.epoch}" for g in stored.identity.guard_epochs)
+    return AttemptProof(
+        family=stored.identity.family,
+        kind=kind,
+        attempt_sha256=stored.sha256,
+        activation_sha256=stored.identity.activation_sha256,
+        guard_epochs_sha256=digest_of(guards.encode()),
+        authorities=tuple(
+            sorted(
+                ProofAuthority(connector=Connector(r["connector"]), service_id=r["service_id"], name=r["name"])
+                for r in rows
+            )
+        ),
+        evidence_sha256=evidence_sha256,
+        outcome_state=state,
+    )
+
+
+def open_gates(connection: Connection) -> int:
+    """Gates that are not CLOSED, over the whole ledger."""
+    return len(connection.execute(select(principal.c.name).where(principal.c.state != int(GateState.CLOSED))).all())
+
+
+def open_dispatches(connection: Connection) -> int:
+    """Dispatches without a terminal, over the whole ledger."""
+    claimed = select(dispatch.c.dispatch_id).where(dispatch.c.state == int(DispatchState.CLAIMED))
+    return len(connection.execute(claimed).all())

@@ -1,0 +1,1 @@
+"""What differs between the databases a ledger can live in: thin twins over the one code path."""

@@ -1,0 +1,58 @@
+"""The seam between the one ledger code path and a database: everything a dialect must answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine
+
+
+class Failure(Enum):
+    """What a database error means to the ledger."""
+
+    RULE = auto()
+    """A trigger or constraint refused the write."""
+    DUPLICATE = auto()
+    """A unique key or index refused the write."""
+    BUSY = auto()
+    """The lock was not free in time; nothing changed."""
+    MISMATCH = auto()
+    """Not the installed ledger, or not durable."""
+    REFUSED = auto()
+    """The server answered with another error: the transaction is rolled back."""
+    UNREACHABLE = auto()
+    """No answer: the connection is gone."""
+
+
+class Fault(Exception):
+    """A failure a dialect found by itself."""
+
+    def __init__(self, failure: Failure, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+class Dialect(Protocol):
+    """See :class:`airflow_provider_dpone.ledger.dialects.postgres.PostgresDialect`."""
+
+    name: str
+
+    def engine(self, connect: Callable[[], Any]) -> Engine: ...
+
+    def layout(self, connection: Connection) -> bytes: ...
+
+    def begin(self, connection: Connection) -> None: ...
+
+    def lock(self, connection: Connection) -> str: ...
+
+    def transaction_id(self, connection: Connection) -> str: ...
+
+    def classify(self, error: BaseException) -> tuple[Failure, str]: ...
+
+    def existing(self, connection: Connection, names: list[str]) -> list[str]: ...
+
+    def ddl(self) -> list[str]: ...
+
+    def grants(self, runtime_role: str) -> str: ...

@@ -1,0 +1,142 @@
+"""PostgreSQL twin of the ledger: advisory lock, transaction identity, layout fingerprint, error meanings, DDL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import resources
+from typing import Final
+
+import psycopg
+from psycopg import errors as pg
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.pool import NullPool
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from airflow_provider_dpone.ledger.dialects.base import Failure, Fault
+from airflow_provider_dpone.ledger.schema import metadata
+
+#: Key of the advisory lock; ``rules.sql`` checks the same pair.
+LOCK_KEY: Final = (1685090149, 1)
+LOCK_WAIT_SECONDS: Final = 15
+
+_RULES: Final = {
+    "ledger_meta": "append_only",
+    "evidence": "evidence_rule",
+    "activation": "activation_rule",
+    "guard": "guard_rule",
+    "activation_guard": "activation_guard_rule",
+    "attempt": "attempt_rule",
+    "attempt_guard": "attempt_guard_rule",
+    "principal": "principal_rule",
+    "dispatch": "dispatch_rule",
+    "publication": "publication_rule",
+    "authority_log": "append_only",
+}
+
+
+def _sql(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+class PostgresDialect:
+    """What the one code path needs to know of PostgreSQL."""
+
+    name: str = "postgres"
+
+    def __init__(self) -> None:
+        self._layout = _sql("layout.sql")
+
+    def engine(self, connect: Callable[[], psycopg.Connection[tuple[object, ...]]]) -> Engine:
+        """An engine that opens a new connection for every use, never in autocommit."""
+
+        def transactional() -> psycopg.Connection[tuple[object, ...]]:
+            connection = connect()
+            connection.autocommit = False
+            return connection
+
+        return create_engine("postgresql+psycopg://", creator=transactional, poolclass=NullPool)
+
+    def layout(self, connection: Connection) -> bytes:
+        """Fingerprint of the installed schema."""
+        return bytes(connection.exec_driver_sql(self._layout).scalar_one())
+
+    def begin(self, connection: Connection) -> None:
+        """Bound every wait and refuse a session whose commits are not durable."""
+        settings = connection.exec_driver_sql(
+            f"SELECT set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', true),"
+            " set_config('statement_timeout', '60s', true),"
+            " set_config('idle_in_transaction_session_timeout', '60s', true),"
+            " set_config('search_path', 'pg_catalog, pg_temp', true),"
+            " current_setting('synchronous_commit'), current_setting('transaction_isolation'),"
+            " current_setting('fsync')"
+        ).one()
+        if settings[4] not in ("on", "remote_apply", "remote_write", "local") or settings[6] != "on":
+            raise Fault(Failure.MISMATCH, "the control database does not commit durably (fsync, synchronous_commit)")
+        if settings[5] != "read committed":
+            raise Fault(Failure.MISMATCH, f"transaction isolation is {settings[5]}, not read committed")
+
+    def lock(self, connection: Connection) -> str:
+        """Take the ledger lock for this transaction and return the transaction's identity."""
+        return str(
+            connection.exec_driver_sql(
+                "SELECT pg_current_xact_id()::text FROM pg_advisory_xact_lock(%s, %s)", LOCK_KEY
+            ).scalar_one()
+        )
+
+    def transaction_id(self, connection: Connection) -> str:
+        """Identity of the transaction now open."""
+        return str(connection.exec_driver_sql("SELECT pg_current_xact_id()::text").scalar_one())
+
+    def classify(self, error: BaseException) -> tuple[Failure, str]:
+        """What a driver error means: the failure and the name of the rule or constraint."""
+        if isinstance(error, pg.Error) and error.sqlstate == "DP001":
+            return Failure.RULE, error.diag.message_primary or "rule"
+        if isinstance(error, pg.UniqueViolation):
+            return Failure.DUPLICATE, error.diag.constraint_name or "unique"
+        if isinstance(error, pg.LockNotAvailable | pg.QueryCanceled | pg.DeadlockDetected):
+            return Failure.BUSY, "ledger_lock"
+        if isinstance(error, pg.IntegrityError):
+            return Failure.RULE, error.diag.constraint_name or "constraint"
+        if isinstance(error, pg.InsufficientPrivilege):
+            return Failure.RULE, "insufficient_privilege"
+        if isinstance(error, pg.UndefinedTable | pg.InvalidSchemaName):
+            return Failure.MISMATCH, "not_installed"
+        if (
+            isinstance(error, pg.Error)
+            and error.sqlstate is not None
+            and not error.sqlstate.startswith(("57P", "08", "53"))
+        ):
+            return Failure.REFUSED, error.sqlstate
+        return Failure.UNREACHABLE, type(error).__name__
+
+    def existing(self, connection: Connection, names: list[str]) -> list[str]:
+        """Tables among ``names`` that exist in any schema this user can see, and the schema ``dpone`` itself."""
+        found = connection.execute(
+            text(
+                "SELECT n.nspname || '.' || c.relname FROM pg_catalog.pg_class c"
+                " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+                " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = ANY(:names)"
+                " AND n.nspname NOT IN ('pg_catalog', 'information_schema')"
+                " UNION ALL SELECT nspname FROM pg_catalog.pg_namespace WHERE nspname = 'dpone' ORDER BY 1"
+            ),
+            {"names": names},
+        )
+        return [str(row[0]) for row in found]
+
+    def ddl(self) -> list[str]:
+        """Every statement of the schema, in order."""
+        dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+        statements = ["CREATE SCHEMA dpone"]
+        for table in metadata.sorted_tables:
+            statements.append(str(CreateTable(table).compile(dialect=dialect)).strip())
+            statements += [str(CreateIndex(index).compile(dialect=dialect)) for index in sorted(table.indexes, key=str)]
+        statements.append(_sql("rules.sql"))
+        statements.append(_sql("checks.sql"))
+        trigger = _sql("triggers.sql")
+        statements += [trigger.format(table=table, rule=rule) for table, rule in _RULES.items()]
+        return statements
+
+    def grants(self, runtime_role: str) -> str:
+        """Rights of the role a running task uses."""
+        return _sql("roles.sql").format(runtime='"' + runtime_role.replace('"', '""') + '"')

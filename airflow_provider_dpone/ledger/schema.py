@@ -1,0 +1,263 @@
+"""The eleven ledger tables, once, in SQLAlchemy Core.
+
+What differs between databases (types, triggers, lock, layout fingerprint) lives in ``dialects/``. Digests are 32 raw
+bytes, identifiers of servers are text, states are the integer codes of :mod:`airflow_provider_dpone.contracts.states`.
+The triggers, not this module, keep states moving forward only.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    UniqueConstraint,
+    Uuid,
+    func,
+)
+
+SCHEMA_VERSION: Final = 2
+SCHEMA: Final = "dpone"
+#: Writable tables of the earlier system; a database that has one of them is refused.
+LEGACY_TABLES: Final = (
+    "authority",
+    "owners",
+    "domains",
+    "owner_domains",
+    "operations",
+    "operation_domains",
+    "issued_authorities",
+    "proofs",
+)
+
+
+class EvidenceKind(IntEnum):
+    """What an evidence document is; one code per document class."""
+
+    ENROLMENT = 1
+    RELEASE = 2
+    GENERATION = 3
+    INTENT = 4
+    PUBLICATION = 5
+    GATE_CLOSURE = 6
+    QUIESCENCE = 7
+    PROOF = 8
+    OUTCOME = 9
+    ADJUDICATION = 10
+    RECEIPT = 11
+    AGGREGATES = 12
+
+
+metadata = MetaData(schema=SCHEMA)
+
+
+def _digest(name: str, *args: object, nullable: bool = False, primary_key: bool = False) -> Column[bytes]:
+    return Column(name, LargeBinary(32), *args, nullable=nullable, primary_key=primary_key)  # type: ignore[arg-type]
+
+
+def _now(name: str) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=False, server_default=func.now())
+
+
+ledger_meta = Table(
+    "ledger_meta",
+    metadata,
+    Column("one", SmallInteger, CheckConstraint("one = 1", name="ck_meta_one"), primary_key=True),
+    Column("schema_version", Integer, nullable=False),
+    Column("service_id", Uuid, nullable=False),
+    Column("family", String(16), nullable=False),
+    _digest("layout_sha256"),
+)
+
+evidence = Table(
+    "evidence",
+    metadata,
+    _digest("evidence_sha256", primary_key=True),
+    Column("kind", SmallInteger, nullable=False),
+    _digest("subject"),
+    Column("document", LargeBinary, nullable=False),
+    _now("recorded_at"),
+    Index("ix_evidence_subject", "subject", "kind"),
+)
+
+activation = Table(
+    "activation",
+    metadata,
+    _digest("activation_sha256", primary_key=True),
+    Column("occurrence_id", Uuid, nullable=False, unique=True),
+    Column("environment", String(63), nullable=False),
+    Column("document", LargeBinary, nullable=False),
+    Column("state", SmallInteger, CheckConstraint("state BETWEEN 1 AND 4", name="ck_activation_state"), nullable=False),
+    _digest("release_sha256", ForeignKey(evidence.c.evidence_sha256)),
+    _now("recorded_at"),
+)
+Index(
+    "uq_activation_current",
+    activation.c.environment,
+    unique=True,
+    postgresql_where=activation.c.state == 2,
+    mssql_where=activation.c.state == 2,
+)
+
+guard = Table(
+    "guard",
+    metadata,
+    _digest("guard_id", primary_key=True),
+    Column("connector", String(16), nullable=False),
+    Column("service_id", String(256), nullable=False),
+    Column("subject", String(512), nullable=False),
+    _digest("enrolment_sha256", ForeignKey(evidence.c.evidence_sha256)),
+    Column("target_uuid", Uuid, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    _digest("owner_sha256", ForeignKey(activation.c.activation_sha256), nullable=True),
+    UniqueConstraint("connector", "service_id", "subject", name="uq_guard_subject"),
+    CheckConstraint("epoch >= 0 AND (owner_sha256 IS NULL OR epoch > 0)", name="ck_guard_epoch"),
+)
+
+activation_guard = Table(
+    "activation_guard",
+    metadata,
+    _digest("activation_sha256", ForeignKey(activation.c.activation_sha256), primary_key=True),
+    _digest("guard_id", ForeignKey(guard.c.guard_id), primary_key=True),
+    Column("epoch", BigInteger, CheckConstraint("epoch > 0", name="ck_activation_guard_epoch"), nullable=False),
+    UniqueConstraint("guard_id", "epoch", name="uq_activation_guard_epoch"),
+    UniqueConstraint("activation_sha256", "guard_id", "epoch", name="uq_activation_guard_triple"),
+)
+
+attempt = Table(
+    "attempt",
+    metadata,
+    _digest("attempt_sha256", primary_key=True),
+    _digest("activation_sha256", ForeignKey(activation.c.activation_sha256)),
+    _digest("scheduler_key"),
+    Column("document", LargeBinary, nullable=False),
+    Column("workload_id", String(512), nullable=False),
+    Column("dag_id", String(512), nullable=False),
+    Column("run_id", String(512), nullable=False),
+    Column("task_id", String(512), nullable=False),
+    Column("map_index", Integer, nullable=False),
+    Column("try_number", BigInteger, nullable=False),
+    Column("task_instance_id", Uuid, nullable=False),
+    Column("state", SmallInteger, CheckConstraint("state BETWEEN 1 AND 4", name="ck_attempt_state"), nullable=False),
+    Column("fenced", Boolean, nullable=False),
+    Column("acknowledged", Boolean, nullable=False),
+    _digest("closed_sha256", ForeignKey(evidence.c.evidence_sha256), nullable=True),
+    _digest("quiescence_sha256", ForeignKey(evidence.c.evidence_sha256), nullable=True),
+    _digest("outcome_sha256", ForeignKey(evidence.c.evidence_sha256), nullable=True),
+    _now("admitted_at"),
+    UniqueConstraint("scheduler_key", name="uq_attempt_scheduler"),
+    UniqueConstraint("attempt_sha256", "activation_sha256", name="uq_attempt_pair"),
+    Index("ix_attempt_task", "dag_id", "run_id", "task_id", "map_index"),
+    Index("ix_attempt_activation_state", "activation_sha256", "state"),
+)
+
+attempt_guard = Table(
+    "attempt_guard",
+    metadata,
+    _digest("attempt_sha256", primary_key=True),
+    _digest("activation_sha256"),
+    _digest("guard_id", primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("is_open", Boolean, nullable=False),
+    ForeignKeyConstraint(
+        ["attempt_sha256", "activation_sha256"],
+        [attempt.c.attempt_sha256, attempt.c.activation_sha256],
+        name="fk_attempt_guard_attempt",
+    ),
+    ForeignKeyConstraint(
+        ["activation_sha256", "guard_id", "epoch"],
+        [activation_guard.c.activation_sha256, activation_guard.c.guard_id, activation_guard.c.epoch],
+        name="fk_attempt_guard_epoch",
+    ),
+    Index("ix_attempt_guard_guard", "guard_id"),
+)
+Index(
+    "uq_attempt_guard_open",
+    attempt_guard.c.guard_id,
+    unique=True,
+    postgresql_where=attempt_guard.c.is_open.is_(True),
+    mssql_where=attempt_guard.c.is_open == 1,
+)
+
+principal = Table(
+    "principal",
+    metadata,
+    Column("connector", String(16), primary_key=True),
+    Column("service_id", String(256), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    _digest("attempt_sha256", ForeignKey(attempt.c.attempt_sha256)),
+    Column("purpose", String(16), nullable=False),
+    Column("state", SmallInteger, CheckConstraint("state BETWEEN 1 AND 4", name="ck_principal_state"), nullable=False),
+    Column("principal_uuid", Uuid, nullable=True),
+    _digest("closure_sha256", ForeignKey(evidence.c.evidence_sha256), nullable=True),
+    _digest("quiescence_sha256", ForeignKey(evidence.c.evidence_sha256), nullable=True),
+    _now("journaled_at"),
+    Index("ix_principal_attempt", "attempt_sha256"),
+)
+
+dispatch = Table(
+    "dispatch",
+    metadata,
+    Column("dispatch_id", Uuid, primary_key=True),
+    _digest("attempt_sha256", ForeignKey(attempt.c.attempt_sha256)),
+    Column("connector", String(16), nullable=False),
+    Column("service_id", String(256), nullable=False),
+    Column("principal_name", String(128), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("statement", String(4096), nullable=False),
+    Column("state", SmallInteger, CheckConstraint("state BETWEEN 1 AND 3", name="ck_dispatch_state"), nullable=False),
+    Column("note", String(512), nullable=True),
+    _now("claimed_at"),
+    ForeignKeyConstraint(
+        ["connector", "service_id", "principal_name"],
+        [principal.c.connector, principal.c.service_id, principal.c.name],
+        name="fk_dispatch_principal",
+    ),
+    Index("ix_dispatch_attempt", "attempt_sha256"),
+    Index("ix_dispatch_principal", "principal_name"),
+)
+
+publication = Table(
+    "publication",
+    metadata,
+    _digest("intent_sha256", ForeignKey(evidence.c.evidence_sha256), primary_key=True),
+    _digest("attempt_sha256", ForeignKey(attempt.c.attempt_sha256)),
+    _digest("guard_id", ForeignKey(guard.c.guard_id)),
+    Column("generation_table", String(206), nullable=False),
+    Column("old_target_uuid", Uuid, nullable=False),
+    Column("generation_uuid", Uuid, nullable=False),
+    Column(
+        "state", SmallInteger, CheckConstraint("state BETWEEN 1 AND 5", name="ck_publication_state"), nullable=False
+    ),
+    Column("revision", BigInteger, nullable=False),
+    _digest("record_sha256", ForeignKey(evidence.c.evidence_sha256)),
+    _now("prepared_at"),
+    UniqueConstraint("attempt_sha256", name="uq_publication_attempt"),
+    Index("ix_publication_guard", "guard_id", "state"),
+)
+
+authority_log = Table(
+    "authority_log",
+    metadata,
+    _digest("entry_sha256", primary_key=True),
+    Column("kind", SmallInteger, nullable=False),
+    Column("environment", String(63), nullable=False),
+    Column("revision", Integer, nullable=False),
+    _digest("document_sha256", ForeignKey(evidence.c.evidence_sha256)),
+    _now("recorded_at"),
+    UniqueConstraint("environment", "kind", "revision", name="uq_authority_revision"),
+)

@@ -1,0 +1,78 @@
+"""A loopback TCP proxy that cuts a connection on a chosen message. Faults happen on the wire, not in the product."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+
+
+class CuttingProxy:
+    """Forward to one server; cut when the client sends (or the server answers) a given byte sequence.
+
+    ``cut_on(marker, forward=True)`` forwards the message, waits for the server's answer and drops it;
+    ``forward=False`` drops the message itself. ``on_reply=True`` looks for the marker in the server's bytes.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._upstream = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.cuts = 0
+        self.refuse_after_cut = False
+        self.connections = 0
+        self._marker = b""
+        self._forward = True
+        self._times = 0
+        self._open: set[socket.socket] = set()
+        self._stopped = False
+
+    def cut_on(self, marker: bytes, *, forward: bool, times: int = 1) -> None:
+        self._marker, self._forward, self._times = marker, forward, times
+
+    def __enter__(self) -> CuttingProxy:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopped = True
+        self._listener.close()
+        for sock in list(self._open):
+            with contextlib.suppress(OSError):
+                sock.close()
+
+    def _accept(self) -> None:
+        while not self._stopped:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            if self.refuse_after_cut and self.cuts:
+                client.close()
+                continue
+            server = socket.create_connection(self._upstream)
+            self._open |= {client, server}
+            state = {"cut": False}
+            threading.Thread(target=self._pump, args=(client, server, state, True), daemon=True).start()
+            threading.Thread(target=self._pump, args=(server, client, state, False), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, state: dict[str, bool], upward: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if upward and self._times > 0 and self._marker and self._marker in data:
+                    self._times -= 1
+                    self.cuts += 1
+                    state["cut"] = True
+                    if self._forward:
+                        sink.sendall(data)
+                        time.sleep(0.3)
+                    break
+                if not upward and state["cut"]:
+                    break
+                sink.sendall(data)
+        for sock in (source, sink):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()

@@ -1,0 +1,387 @@
+"""The ledger on a real PostgreSQL: admission, fence, gates, publication, activation, lost commits, append-only."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from sqlalchemy import insert, text, update
+
+from airflow_provider_dpone.contracts.canonical import digest_bytes
+from airflow_provider_dpone.contracts.proofs import Adjudication
+from airflow_provider_dpone.contracts.states import (
+    ActivationState,
+    AttemptState,
+    Connector,
+    DispatchState,
+    Family,
+    GateState,
+    PublicationState,
+    Purpose,
+)
+from airflow_provider_dpone.errors import (
+    ActivationMissing,
+    ActivationRefused,
+    AlreadyAdmitted,
+    AlreadyClaimed,
+    ClaimUncertain,
+    CommitUnknown,
+    DponeError,
+    Fenced,
+    GuardHeld,
+    LedgerExists,
+    LedgerMismatch,
+    LedgerRule,
+    LedgerUnavailable,
+)
+from airflow_provider_dpone.ledger import schema
+from airflow_provider_dpone.ledger.activations import CompositionActivationStore
+from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
+from airflow_provider_dpone.ledger.dialects.postgres import PostgresDialect
+from airflow_provider_dpone.ledger.install import install
+from airflow_provider_dpone.ledger.journal import LedgerJournal
+from airflow_provider_dpone.ledger.publications import LedgerPublicationStore
+from airflow_provider_dpone.ledger.transaction import Ledger
+from tests import builders
+from tests.cutting_proxy import CuttingProxy
+from tests.ledger_database import LedgerDatabase
+
+
+@pytest.fixture
+def database(ledger_database: LedgerDatabase) -> LedgerDatabase:
+    return ledger_database
+
+
+@pytest.fixture
+def active(database: LedgerDatabase) -> Iterator[builders.Activated]:
+    yield builders.activate(database.admin(), database.runtime(), "orders", "rates")
+
+
+def _refused(database: LedgerDatabase, statement: object, *, as_admin: bool = True) -> str:
+    ledger = database.admin() if as_admin else database.runtime()
+    with pytest.raises(LedgerRule) as caught:
+        ledger.write(lambda tx: tx.connection.execute(statement))  # type: ignore[call-overload]
+    return str(caught.value.details["rule"])
+
+
+def _journal(active: builders.Activated, attempt: str, name: str, purpose: Purpose) -> LedgerJournal:
+    journal = LedgerJournal(active.ledger, attempt)
+    journal.journal(connector=Connector.CLICKHOUSE, service_id="s", name=name, purpose=purpose)
+    return journal
+
+
+def test_installation_refuses_what_exists(database: LedgerDatabase) -> None:
+    with pytest.raises(LedgerExists, match="dpone"):
+        install(
+            database.connect_admin, PostgresDialect(), family=Family.NONPRODUCTION, runtime_role=database.runtime_role
+        )
+
+
+def test_installation_refuses_a_legacy_writable_table(empty_ledger_database: LedgerDatabase) -> None:
+    database = empty_ledger_database
+    with database.connect_admin() as connection:
+        connection.execute("CREATE TABLE public.issued_authorities (a int)")
+    with pytest.raises(LedgerExists, match="issued_authorities"):
+        install(
+            database.connect_admin, PostgresDialect(), family=Family.NONPRODUCTION, runtime_role=database.runtime_role
+        )
+    with database.connect_admin() as connection:
+        assert connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = 'dpone'").fetchone() == (0,)
+
+
+def test_pinned_service_id_is_compared(database: LedgerDatabase) -> None:
+    other = Ledger(database.connect_runtime, PostgresDialect(), uuid.uuid4())
+    with pytest.raises(LedgerMismatch, match="pinned"):
+        other.read(lambda c: None)
+
+
+@pytest.mark.parametrize(
+    "alteration",
+    [
+        "ALTER TABLE dpone.attempt DISABLE TRIGGER attempt_rule",
+        "DROP INDEX dpone.uq_attempt_guard_open",
+        "ALTER TABLE dpone.evidence DROP CONSTRAINT ck_evidence_hash",
+        "CREATE OR REPLACE FUNCTION dpone.require_lock() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$",
+    ],
+)
+def test_altered_layout_stops_every_write(database: LedgerDatabase, alteration: str) -> None:
+    with database.connect_admin() as connection:
+        connection.execute(alteration)
+    with pytest.raises(LedgerMismatch, match="altered"):
+        database.runtime().write(lambda tx: None)
+
+
+def test_admission_is_once_per_instance_and_one_per_guard(active: builders.Activated) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    first = active.attempt("orders")
+    sha256 = store.admit_once(first)
+    assert store.read_exact(sha256).identity == first
+    with pytest.raises(AlreadyAdmitted):
+        store.admit_once(first)
+    with pytest.raises(GuardHeld):
+        store.admit_once(active.attempt("orders", run_id="other"))
+    other = store.admit_once(active.attempt("rates"))
+    assert {a.sha256 for a in store.all_open()} == {sha256, other}
+
+
+def test_sixteen_concurrent_admissions_have_one_winner(active: builders.Activated, database: LedgerDatabase) -> None:
+    results: list[str] = []
+
+    def admit(number: int) -> None:
+        store = CompositionAttemptStore(database.runtime())
+        try:
+            store.admit_once(active.attempt("orders", run_id=f"run{number}"))
+            results.append("admitted")
+        except GuardHeld:
+            results.append("held")
+
+    threads = [threading.Thread(target=admit, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(results) == ["admitted"] + ["held"] * 15
+
+
+def test_admission_demands_the_pinned_declaration_and_epochs(active: builders.Activated) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    good = active.attempt("orders")
+    changed = good.model_copy(update={"pack_sha256": "sha256:" + "0" * 64})
+    with pytest.raises(ActivationMissing, match="differs"):
+        store.admit_once(changed)
+    unknown = good.model_copy(update={"workload_id": "dag.other"})
+    with pytest.raises(ActivationMissing, match="not in"):
+        store.admit_once(unknown)
+    stale = good.model_copy(
+        update={"guard_epochs": (good.guard_epochs[0].model_copy(update={"epoch": good.guard_epochs[0].epoch + 1}),)}
+    )
+    with pytest.raises(ActivationMissing, match="epoch"):
+        store.admit_once(stale)
+    assert store.all_open() == []
+
+
+def test_fenced_attempt_can_do_nothing_more(active: builders.Activated) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    sha256 = store.admit_once(active.attempt("orders"))
+    journal = _journal(active, sha256, "dpone_i_1", Purpose.INGEST)
+    _journal(active, sha256, "dpone_p_1", Purpose.PUBLISHER).ready(name="dpone_p_1", principal_uuid=builders.new_uuid())
+    publications = LedgerPublicationStore(active.ledger)
+    plan = builders.intent(active, "orders", sha256)
+    prepared = publications.persist_prepared(plan)
+    store.fence(sha256)
+    store.fence(sha256)
+    with pytest.raises(Fenced):
+        _journal(active, sha256, "dpone_i_2", Purpose.INGEST)
+    with pytest.raises(Fenced):
+        journal.ready(name="dpone_i_1", principal_uuid=builders.new_uuid())
+    with pytest.raises(Fenced):
+        journal.claim_dispatch(dispatch_id=builders.new_uuid(), name="dpone_p_1", kind="insert", statement="x")
+    with pytest.raises(Fenced):
+        publications.claim(plan, prepared)
+    with pytest.raises(Fenced):
+        store.require_acting(sha256)
+
+
+def test_gates_move_forward_only_and_settle_their_dispatches(active: builders.Activated) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    sha256 = store.admit_once(active.attempt("orders"))
+    journal = _journal(active, sha256, "dpone_i_1", Purpose.INGEST)
+    with pytest.raises(Fenced):
+        journal.claim_dispatch(dispatch_id=builders.new_uuid(), name="dpone_i_1", kind="insert", statement="early")
+    journal.ready(name="dpone_i_1", principal_uuid=builders.new_uuid())
+    with pytest.raises(LedgerRule):
+        journal.ready(name="dpone_i_1", principal_uuid=builders.new_uuid())
+    answered, lost = builders.new_uuid(), builders.new_uuid()
+    for dispatch_id in (answered, lost):
+        journal.claim_dispatch(dispatch_id=dispatch_id, name="dpone_i_1", kind="insert", statement="INSERT")
+    journal.end_dispatch(dispatch_id=answered, state=DispatchState.ANSWERED, note="ok")
+    with pytest.raises(LedgerRule):
+        journal.end_dispatch(dispatch_id=lost, state=DispatchState.SETTLED, note="guess")
+    journal.closing(name="dpone_i_1")
+    journal.closing(name="dpone_i_1")
+    with pytest.raises(Fenced):
+        journal.claim_dispatch(dispatch_id=builders.new_uuid(), name="dpone_i_1", kind="insert", statement="late")
+    journal.closed(name="dpone_i_1", evidence=builders.closure("dpone_i_1"))
+    journal.closed(name="dpone_i_1", evidence=builders.closure("dpone_i_1"))
+    (principal,) = journal.principals()
+    assert principal.state is GateState.CLOSED
+    assert set(principal.dispatch_ids) == {answered, lost}
+    states = active.ledger.read(
+        lambda c: {str(r[0]): r[1] for r in c.execute(text("SELECT dispatch_id, state FROM dpone.dispatch"))}
+    )
+    assert states == {answered: int(DispatchState.ANSWERED), lost: int(DispatchState.SETTLED)}
+
+
+def test_finalize_demands_closed_gates_and_a_terminal_publication(active: builders.Activated) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    sha256 = store.admit_once(active.attempt("orders"))
+    journal = _journal(active, sha256, "dpone_p_1", Purpose.PUBLISHER)
+    journal.ready(name="dpone_p_1", principal_uuid=builders.new_uuid())
+    plan = builders.intent(active, "orders", sha256)
+    publications = LedgerPublicationStore(active.ledger)
+    prepared = publications.persist_prepared(plan)
+    claimed = publications.claim(plan, prepared)
+    with pytest.raises(LedgerRule):
+        store.finalize(sha256, builders.outcome(sha256, AttemptState.FAILED))
+    journal.closing(name="dpone_p_1")
+    journal.closed(name="dpone_p_1", evidence=builders.closure("dpone_p_1"))
+    with pytest.raises(LedgerRule, match="attempt_publication"):
+        store.finalize(sha256, builders.outcome(sha256, AttemptState.SUCCEEDED))
+    unknown = claimed.next(PublicationState.COMMIT_UNKNOWN, reason="lost")
+    publications.resolve(plan, claimed, unknown)
+    assert store.finalize(sha256, builders.outcome(sha256, AttemptState.COMMIT_UNKNOWN)).state is (
+        AttemptState.COMMIT_UNKNOWN
+    )
+    with pytest.raises(GuardHeld):
+        store.admit_once(active.attempt("orders", run_id="next"))
+
+
+def test_only_an_administrator_adjudicates(active: builders.Activated, database: LedgerDatabase) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    sha256 = store.admit_once(active.attempt("orders"))
+    store.finalize(sha256, builders.outcome(sha256, AttemptState.COMMIT_UNKNOWN))
+    signed = Adjudication(
+        attempt_sha256=sha256,
+        state=AttemptState.FAILED,
+        decided_by="dba",
+        statement="looked at both tables",
+        decided_at=builders.NOW,
+    )
+    with pytest.raises(LedgerRule, match="evidence_administrator"):
+        store.reconcile_unknown(sha256, builders.outcome(sha256, AttemptState.FAILED), signed)
+    admin = CompositionAttemptStore(database.admin())
+    ended = admin.reconcile_unknown(sha256, builders.outcome(sha256, AttemptState.FAILED), signed)
+    assert ended.state is AttemptState.FAILED
+    store.admit_once(active.attempt("orders", run_id="next"))
+
+
+def test_claim_has_one_winner(active: builders.Activated, database: LedgerDatabase) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    sha256 = store.admit_once(active.attempt("orders"))
+    _journal(active, sha256, "dpone_p_1", Purpose.PUBLISHER).ready(name="dpone_p_1", principal_uuid=builders.new_uuid())
+    plan = builders.intent(active, "orders", sha256)
+    prepared = LedgerPublicationStore(active.ledger).persist_prepared(plan)
+    results: list[str] = []
+
+    def claim() -> None:
+        try:
+            LedgerPublicationStore(database.runtime()).claim(plan, prepared)
+            results.append("claimed")
+        except (AlreadyClaimed, ClaimUncertain) as error:
+            results.append(error.code)
+
+    threads = [threading.Thread(target=claim) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results.count("claimed") == 1
+    assert results.count("DPONE_ALREADY_CLAIMED") == 5
+
+
+def test_documents_and_history_are_immutable(active: builders.Activated, database: LedgerDatabase) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    sha256 = digest_bytes(store.admit_once(active.attempt("orders")))
+    assert _refused(database, update(schema.evidence).values(document=b"{}")) == "evidence_append_only"
+    assert _refused(database, schema.evidence.delete()) == "evidence_append_only"
+    assert _refused(database, schema.attempt.delete()) == "attempt_append_only"
+    assert _refused(database, update(schema.attempt).values(dag_id="x")) == "attempt_immutable"
+    assert _refused(database, update(schema.attempt).values(state=2)) == "attempt_proofs"
+    assert _refused(database, update(schema.attempt_guard).values(is_open=False)) == "attempt_guard_release"
+    assert _refused(database, update(schema.guard).values(epoch=99)) == "guard_epoch"
+    assert _refused(database, update(schema.guard).values(target_uuid=uuid.uuid4())) == "guard_target"
+    assert _refused(database, update(schema.activation).values(state=4)) == "activation_transition"
+    assert _refused(database, text("TRUNCATE dpone.principal CASCADE")) == "principal_append_only"
+    tampered = insert(schema.evidence).values(evidence_sha256=sha256, kind=8, subject=sha256, document=b"{}")
+    assert _refused(database, tampered) == "ck_evidence_hash"
+
+
+def test_runtime_role_cannot_delete_alter_or_enrol(active: builders.Activated, database: LedgerDatabase) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    store.admit_once(active.attempt("orders"))
+    for statement in (
+        "DELETE FROM dpone.attempt",
+        "UPDATE dpone.attempt SET dag_id = 'x'",
+        "UPDATE dpone.evidence SET document = '{}'",
+        "TRUNCATE dpone.attempt CASCADE",
+        "ALTER TABLE dpone.attempt DISABLE TRIGGER ALL",
+        "INSERT INTO dpone.guard SELECT * FROM dpone.guard",
+        "UPDATE dpone.ledger_meta SET schema_version = 3",
+    ):
+        assert _refused(database, text(statement), as_admin=False) == "insufficient_privilege"
+    with pytest.raises(LedgerRule):
+        CompositionActivationStore(active.ledger).enrol(builders.enrolment(active.ledger, "new"))
+
+
+def test_a_write_without_the_ledger_lock_is_refused(active: builders.Activated, database: LedgerDatabase) -> None:
+    with database.connect_admin() as connection, pytest.raises(psycopg.Error, match="ledger_lock"):
+        connection.execute("UPDATE dpone.attempt SET fenced = true WHERE false OR true")
+        connection.execute("UPDATE dpone.activation SET state = 3")
+
+
+def test_retirement_waits_for_every_attempt_and_keeps_epochs(
+    active: builders.Activated, database: LedgerDatabase
+) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    sha256 = store.admit_once(active.attempt("orders"))
+    active.store.begin_retirement(active.stored.sha256)
+    with pytest.raises(ActivationMissing):
+        store.admit_once(active.attempt("rates"))
+    with pytest.raises(ActivationRefused, match="not resolved"):
+        active.store.finalize_retirement(active.stored.sha256)
+    _journal(active, sha256, "dpone_i_1", Purpose.INGEST).closing(name="dpone_i_1")
+    LedgerJournal(active.ledger, sha256).closed(name="dpone_i_1", evidence=builders.closure("dpone_i_1"))
+    store.finalize(sha256, builders.outcome(sha256, AttemptState.FAILED))
+    assert active.store.finalize_retirement(active.stored.sha256).state is ActivationState.RETIRED
+    again = CompositionActivationStore(database.admin())
+    request, release = builders.prepare_request(database.admin(), again, active.enrolments)
+    prepared = active.store.prepare(request, release)
+    assert {e.epoch for e in prepared.epochs} == {2}
+
+
+def test_a_second_activation_cannot_take_an_owned_guard(active: builders.Activated, database: LedgerDatabase) -> None:
+    admin = CompositionActivationStore(database.admin())
+    request, release = builders.prepare_request(database.admin(), admin, active.enrolments, environment="other")
+    with pytest.raises(ActivationRefused, match="owned"):
+        active.store.prepare(request, release)
+    assert active.store.in_states("other", *ActivationState) == []
+
+
+@pytest.mark.parametrize("when", ["before_commit_arrives", "after_commit_happened"])
+def test_lost_commit_ack_is_read_back_not_replayed(
+    active: builders.Activated, database: LedgerDatabase, when: str
+) -> None:
+    """The socket is cut around COMMIT: acknowledged by read-back, or reported as not committed; never sent twice."""
+    identity = active.attempt("orders")
+    with CuttingProxy(database.host, database.port) as proxy:
+        proxy.cut_on(b"COMMIT", forward=when == "after_commit_happened", times=1)
+        store = CompositionAttemptStore(database.runtime(port=proxy.port))
+        if when == "after_commit_happened":
+            assert store.admit_once(identity) == identity.digest()
+        else:
+            with pytest.raises(LedgerUnavailable, match="nothing was committed"):
+                store.admit_once(identity)
+        assert proxy.cuts == 1
+    found = CompositionAttemptStore(active.ledger).all_open()
+    assert len(found) == (1 if when == "after_commit_happened" else 0)
+
+
+def test_commit_in_doubt_is_never_success(active: builders.Activated, database: LedgerDatabase) -> None:
+    """COMMIT's answer and the read-back are both cut: neither success nor failure is claimed."""
+    with CuttingProxy(database.host, database.port) as proxy:
+        proxy.cut_on(b"COMMIT", forward=True, times=1)
+        proxy.refuse_after_cut = True
+        store = CompositionAttemptStore(database.runtime(port=proxy.port))
+        with pytest.raises(CommitUnknown):
+            store.admit_once(active.attempt("orders"))
+
+
+def test_unreachable_ledger_is_a_retryable_error_with_its_code(database: LedgerDatabase) -> None:
+    ledger = database.runtime(port=1)
+    with pytest.raises(LedgerUnavailable) as caught:
+        ledger.read(lambda c: None)
+    assert isinstance(caught.value, DponeError)
+    assert caught.value.retryable
