@@ -293,3 +293,30 @@ class GateRefused(Refused):
     """A principal could not be issued or verified; it was closed again."""
 
     code = "DPONE_GATE_REFUSED"
+
+
+# --- source ---------------------------------------------------------------------------------------------------
+
+
+class SourceMissing(Refused):
+    """The source relation does not exist, or its name cannot be read."""
+
+    code = "DPONE_SOURCE_MISSING"
+
+
+class SourceUnsupported(Refused):
+    """The source relation cannot be read as one consistent, complete snapshot: a view, a foreign or temporary table."""
+
+    code = "DPONE_SOURCE_UNSUPPORTED"
+
+
+class SourceNotReadable(Refused):
+    """The reading login may not see all columns and rows: a missing privilege, row security or masking."""
+
+    code = "DPONE_SOURCE_NOT_READABLE"
+
+
+class SourceChanged(Refused):
+    """The source relation is no longer the one that was planned; plan again."""
+
+    code = "DPONE_SOURCE_CHANGED"

@@ -52,6 +52,10 @@ class JournaledPrincipal:
     """Known from READY on; null while JOURNALED."""
     dispatch_ids: tuple[str, ...]
     """Query ids ever claimed under it."""
+    closure_sha256: str | None = None
+    """Evidence of the closed gate; set once CLOSED."""
+    quiescence_sha256: str | None = None
+    """Evidence of quiescence; set once CLOSED."""
 
 
 class ClickHouseControl(Protocol):

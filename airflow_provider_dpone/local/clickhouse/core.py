@@ -55,6 +55,7 @@ class Request:
     user_agent: str = ""
     client_name: str = ""
     socket: socket.socket | None = None
+    watch_input: bool = False
     tag: str = field(default_factory=lambda: str(uuid.uuid4()))
     started: float = field(default_factory=time.time)
     killed: threading.Event = field(default_factory=threading.Event)
@@ -342,7 +343,7 @@ class Core:
 
 
 class _Watch:
-    """Notices clients that close their connection while a query of theirs runs."""
+    """Notices clients that close their connection, or send CANCEL, while a query of theirs runs."""
 
     def __init__(self, kill: Callable[[Request], None]) -> None:
         self._kill = kill
@@ -352,7 +353,8 @@ class _Watch:
 
     def add(self, connection: socket.socket, request: Request) -> None:
         self._requests[connection.fileno()] = request
-        self._poll.register(connection.fileno(), select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR | select.EPOLLONESHOT)
+        events = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR | select.EPOLLONESHOT
+        self._poll.register(connection.fileno(), events | (select.EPOLLIN if request.watch_input else 0))
 
     def remove(self, connection: socket.socket) -> None:
         number = connection.fileno()

@@ -91,6 +91,25 @@ class Engine:
             os.close(read_end)  # a writer that still runs gets EPIPE
             _settle(future)
 
+    def columns(self, session: Session, sql: str) -> list[tuple[str, str]]:
+        """Names and types of a query's answer."""
+        data = _run(session, f"DESCRIBE TABLE ({sql}\n)", "JSONEachRow")[0]
+        rows = [json.loads(line) for line in data.splitlines()]
+        return [(row["name"], row["type"]) for row in rows]
+
+    def native_blocks(self, session: Session, sql: str, finished: Callable[[Counts], None]) -> Iterator[bytes]:
+        """Stream a query's answer as blocks of the Native format, one per piece."""
+        rows = size = 0
+        try:
+            with session.send_query(sql, "Native") as stream:
+                for chunk in stream:
+                    if chunk.size():
+                        rows, size = rows + int(chunk.rows_read()), size + int(chunk.size())
+                        yield chunk.bytes()
+        except RuntimeError as error:
+            raise from_engine(error) from None
+        finished(Counts(rows, size))
+
     def insert(self, session: Session, sql: str, fmt: str, body: Iterable[bytes], stop: Callable[[], None]) -> Counts:
         """Stream ``body`` into ``INSERT INTO ...`` text without its FORMAT clause.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from airflow_provider_dpone.local.clickhouse.control_port import serve_control
 from airflow_provider_dpone.local.clickhouse.core import Core
 from airflow_provider_dpone.local.clickhouse.http import HttpConnection
+from airflow_provider_dpone.local.clickhouse.native import NativeConnection
 
 HOST = "127.0.0.1"
 PORTS_FILE = "ports.json"
@@ -35,6 +36,7 @@ def serve(directory: Path, http_port: int, native_port: int, control_port: int) 
     core = Core(directory, admin_password(directory))
     ports = {
         "http_port": _listen(http_port, lambda connection, address: HttpConnection(core, connection, address).run()),
+        "native_port": _listen(native_port, lambda connection, address: NativeConnection(core, connection, address).run()),
         "control_port": serve_control(core, HOST, control_port),
         "pid": os.getpid(),
     }

@@ -1,0 +1,114 @@
+"""Connections to PostgreSQL from keyword parameters, and the one place where driver errors become ours.
+
+Every session is pinned to one output form, so that the text form of a value never depends on a server's or a role's
+settings. Nothing here is retried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import resources
+
+import psycopg
+from adbc_driver_manager import Error as AdbcError
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from airflow_provider_dpone.errors import AnswerLost, ServerRefused, ServerUnreachable
+
+#: Set in every reading transaction. ``row_security = off`` makes PostgreSQL refuse a read that a policy would filter.
+PINNED = {
+    "search_path": "",
+    "row_security": "off",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "xmloption": "content",
+    "idle_in_transaction_session_timeout": "0",
+}
+
+
+@dataclass(frozen=True)
+class PostgresParams:
+    """How to reach a database. The password never shows in the representation."""
+
+    host: str
+    dbname: str
+    user: str
+    password: str | None = field(default=None, repr=False)
+    port: int = 5432
+    sslmode: str = "prefer"
+    options: tuple[tuple[str, str], ...] = ()
+    """Further libpq keywords, such as ``("sslrootcert", "/etc/ssl/ca.pem")``."""
+    connect_timeout: int = 10
+    application_name: str = "dpone"
+
+    def conninfo(self) -> str:
+        """A libpq connection string; it carries the password, so it is passed on and never kept or logged."""
+        return make_conninfo(
+            "",
+            host=self.host, port=self.port, dbname=self.dbname, user=self.user, password=self.password,
+            sslmode=self.sslmode, connect_timeout=self.connect_timeout, application_name=self.application_name,
+            client_encoding="UTF8", keepalives=1, keepalives_idle=30, keepalives_interval=10, keepalives_count=6,
+            **dict(self.options),
+        )  # fmt: skip
+
+    @property
+    def place(self) -> str:
+        """Host, port and database for error texts."""
+        return f"{self.host}:{self.port}/{self.dbname}"
+
+
+@contextmanager
+def translated(params: PostgresParams, doing: str) -> Iterator[None]:
+    """Turn errors of both drivers into ours: the server's SQLSTATE, or the loss of the connection.
+
+    :raises ServerRefused: the server answered with an error; ``details["server_code"]`` is its SQLSTATE.
+    :raises AnswerLost: the connection broke, or the server ended the session, while a statement ran.
+    """
+    try:
+        yield
+    except (psycopg.Error, AdbcError) as error:
+        code = getattr(error, "sqlstate", None)
+        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if code and code not in ("00000", "57P01", "57P02", "57P03"):
+            raise ServerRefused(
+                f"PostgreSQL {params.place} refused {doing}: {text} (SQLSTATE {code})", server_code=code
+            ) from error
+        raise AnswerLost(f"the connection to PostgreSQL {params.place} was lost during {doing}: {text}") from error
+
+
+def connect(params: PostgresParams) -> psycopg.Connection:
+    """Open a session in autocommit mode; transactions are written out where they matter.
+
+    :raises ServerUnreachable: no connection could be made.
+    :raises ServerRefused: the server refused the login; the message carries its SQLSTATE.
+    """
+    try:
+        return psycopg.connect(params.conninfo(), autocommit=True)
+    except psycopg.OperationalError as error:
+        text = str(error).strip().splitlines()[-1]
+        if error.sqlstate:
+            raise ServerRefused(
+                f"PostgreSQL {params.place} refused the login of {params.user!r}: {text}", server_code=error.sqlstate
+            ) from None
+        raise ServerUnreachable(f"PostgreSQL {params.place} could not be reached: {text}") from None
+
+
+def quoted(*names: str) -> str:
+    """A quoted, qualified identifier, whatever the names contain."""
+    return sql.Identifier(*names).as_string(None)
+
+
+def pins() -> list[str]:
+    """The statements that pin a transaction's output form; they take no snapshot."""
+    return [f"SET LOCAL {name} = {sql.Literal(value).as_string(None)}" for name, value in PINNED.items()]
+
+
+def statement(name: str) -> str:
+    """The SQL of a file beside this module."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

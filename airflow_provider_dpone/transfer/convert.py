@@ -1,0 +1,189 @@
+"""Exact conversion of Arrow batches into the values a ClickHouse table will hold.
+
+:func:`plan_conversion` decides at preflight which column goes where and refuses what can never fit; a planned
+:class:`Conversion` then checks every value. A value is kept exactly or the attempt is refused naming column, row and
+value: nothing is clamped, rounded, cut or replaced. How single kinds of values convert is in ``values``; bytes are
+made in ``rowbinary``.
+
+Two rules are worth knowing. A wall clock without a zone goes only into a column without a zone or with ``UTC``, and is
+stored as if it were UTC, whatever the zone of the worker, so that every worker writes the same bytes. And a ``String``
+column takes a value of any type in the source's own lossless text form.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from airflow_provider_dpone.contracts.columns import SourceColumn, SourceTable, ValueKind
+from airflow_provider_dpone.contracts.enrolment import ColumnDesign
+from airflow_provider_dpone.errors import DesignMismatch, TypeNotMapped, ValueNotExact
+from airflow_provider_dpone.transfer.target_types import TargetType, parse_type
+from airflow_provider_dpone.transfer.values import CONVERTERS, Converter, Unfit, convert_list, storage_of
+
+Form = Literal["native", "text"]
+#: Names a raw value the driver delivers in a changed form, for example an infinite timestamp; None: no better name.
+Explain = Callable[[ValueKind, object], str | None]
+_UTC = (None, "UTC", "Etc/UTC")
+
+
+@dataclass(frozen=True)
+class ColumnConversion:
+    """One column on its way: how the source is to be read, and what each value must become."""
+
+    source: SourceColumn
+    target: TargetType
+    form: Form
+    kind: ValueKind
+    """Kind of the values as read: TEXT when the form is text."""
+    convert: Converter
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A planned conversion. Columns are in the order of the target; :meth:`convert` keeps no state."""
+
+    source: SourceTable
+    columns: tuple[ColumnConversion, ...]
+    explain: Explain | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def types(self) -> list[TargetType]:
+        return [column.target for column in self.columns]
+
+    def convert(self, batch: pa.RecordBatch, rows_before: int = 0) -> pa.RecordBatch:
+        """The batch with every column as its target holds it (``TargetType.arrow``), in target order.
+
+        :param rows_before: rows of the stream before this batch, to name the row of a refused value.
+        :raises ValueNotExact: a value does not fit its target exactly.
+        :raises DesignMismatch: the batch does not carry exactly the planned columns.
+        """
+        if batch.schema.names != self.names:
+            raise DesignMismatch(f"the source delivered columns {batch.schema.names}, not {self.names}; plan again")
+        arrays = [self._column(column, batch.column(i), rows_before) for i, column in enumerate(self.columns)]
+        fields = [pa.field(column.name, column.target.arrow) for column in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _named(self, kind: ValueKind, scalar: pa.Scalar) -> str:
+        if not scalar.is_valid:
+            return "NULL"
+        raw = scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
+        return (self.explain(kind, raw) if self.explain else None) or _shown(scalar)
+
+    def _column(self, column: ColumnConversion, array: pa.Array, rows_before: int) -> pa.Array:
+        plain = storage_of(array)
+        try:
+            if plain.null_count and not column.target.nullable:
+                raise Unfit(plain.is_null(), "the target column does not take NULL")
+            return column.convert(plain, column.target)
+        except Unfit as unfit:
+            index = unfit.index
+            value = self._named(column.kind, plain[index])
+            raise ValueNotExact(
+                f"column {column.name!r}, row {rows_before + index + 1} of the snapshot: the value {value} "
+                f"({column.source.declared}) does not fit {column.target.text} exactly: {unfit.why}. "
+                "Nothing was published; correct the value or widen the target column.",
+                column=column.name, row=rows_before + index + 1, value=value, target_type=column.target.text,
+            ) from None  # fmt: skip
+
+
+def _shown(scalar: pa.Scalar) -> str:
+    """A value for an error text, at most 80 characters; also of times that Python's own types cannot hold."""
+    if pa.types.is_temporal(scalar.type):
+        if pa.types.is_time(scalar.type):
+            return f"{scalar.value} {scalar.type.unit} after midnight"
+        unit = "D" if pa.types.is_date32(scalar.type) else scalar.type.unit
+        return str(np.datetime64(scalar.value, unit))
+    value = scalar.as_py()
+    text = repr(value) if isinstance(value, str | bytes) else str(value)
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def plan_conversion(
+    source: SourceTable, target_columns: Sequence[ColumnDesign], explain: Explain | None = None
+) -> Conversion:
+    """Map columns by their exact names and choose how each is read and converted.
+
+    :param target_columns: the target's columns as its catalog gives them; their order is the order of the plan.
+    :param explain: the source engine's names for values its driver cannot deliver as they are.
+    :raises DesignMismatch: columns are missing, extra, repeated, computed, or may hold NULL where the target may not.
+    :raises TypeNotMapped: a pair of types has no exact conversion; the message lists every such column.
+    """
+    problems = _name_problems(source, target_columns)
+    if problems:
+        raise DesignMismatch(_listed("source and target do not fit", source, problems), problems=problems)
+    by_name = {column.name: column for column in source.columns}
+    columns, untyped = [], []
+    for design in target_columns:
+        try:
+            columns.append(_plan_column(by_name[design.name], parse_type(design.type)))
+        except TypeNotMapped as error:
+            untyped.append(f"{design.name!r}: {error.message}")
+    if untyped:
+        raise TypeNotMapped(_listed("types are not mapped", source, untyped), problems=untyped)
+    for column in columns:
+        if column.source.nullable and not column.target.nullable:
+            problems.append(
+                f"{column.name!r} may hold NULL in the source, but {column.target.text} cannot; declare the source "
+                f"column NOT NULL or the target column Nullable({column.target.text})"
+            )
+        if column.target.family == "Array" and "." in column.name:
+            problems.append(f"{column.name!r} would be read as part of a Nested column; rename it")
+    if problems:
+        raise DesignMismatch(_listed("source and target do not fit", source, problems), problems=problems)
+    return Conversion(source, tuple(columns), explain)
+
+
+def _listed(what: str, source: SourceTable, problems: list[str]) -> str:
+    return f"{source.namespace}.{source.name}: {what}: " + "; ".join(problems)
+
+
+def _name_problems(source: SourceTable, target_columns: Sequence[ColumnDesign]) -> list[str]:
+    ours, theirs = [column.name for column in source.columns], [design.name for design in target_columns]
+    problems = [f"column {name!r} appears twice in the {side}"
+                for side, names in (("source", ours), ("target", theirs))
+                for name, count in Counter(names).items() if count > 1]  # fmt: skip
+    problems += [f"source column {name!r} has no column of exactly that name in the target"
+                 for name in ours if name not in theirs]  # fmt: skip
+    problems += [f"target column {name!r} has no column of exactly that name in the source"
+                 for name in theirs if name not in ours]  # fmt: skip
+    problems += [f"target column {design.name!r} is {design.default_kind} and cannot be written"
+                 for design in target_columns if design.default_kind in ("MATERIALIZED", "ALIAS", "EPHEMERAL")]  # fmt: skip
+    return problems
+
+
+def _plan_column(source: SourceColumn, target: TargetType) -> ColumnConversion:
+    def refuse(why: str) -> TypeNotMapped:
+        return TypeNotMapped(f"{source.declared} into {target.text}: {why}")
+
+    if source.kind is None:
+        raise refuse(source.refusal or "the source type is not supported")
+    if source.array:
+        if target.family == "Array" and target.element is not None:
+            inner = _plan_column(source.model_copy(update={"array": False, "text_read": None}), target.element)
+            return ColumnConversion(source, target, "native", source.kind, convert_list(inner.convert))
+    elif target.family != "Array":
+        native = CONVERTERS.get((source.kind, target.family))
+        if native is not None:
+            if source.kind is ValueKind.TIMESTAMP and target.zone not in _UTC:
+                raise refuse(
+                    "a timestamp without time zone is no point in time, so it cannot go into a column with a zone; "
+                    "use DateTime64(6) or DateTime64(6, 'UTC'), or a timestamptz source column"
+                )
+            return ColumnConversion(source, target, "native", source.kind, native)
+    if target.family == "String" and source.text_read is not None:
+        return ColumnConversion(source, target, "text", ValueKind.TEXT, CONVERTERS[ValueKind.TEXT, "String"])
+    raise refuse("no exact conversion exists; see docs/types.md")
