@@ -191,12 +191,11 @@ class CompositionAttemptStore:
             )
         )
 
-    def latest_on(self, guard_id: str, states: Sequence[AttemptState]) -> list[StoredAttempt]:
-        """Attempts ever made on a guard that ended in one of ``states``, oldest first."""
+    def ended_on(self, guard_id: str) -> list[StoredAttempt]:
+        """Attempts on a guard that are SUCCEEDED or FAILED, oldest first."""
         made = select(attempt_guard.c.attempt_sha256).where(attempt_guard.c.guard_id == digest_bytes(guard_id))
-        return self._ledger.read(
-            lambda c: self._rows(c, attempt.c.attempt_sha256.in_(made), attempt.c.state.in_([int(s) for s in states]))
-        )
+        ended = attempt.c.state.in_([int(s) for s in TERMINAL_ATTEMPTS])
+        return self._ledger.read(lambda c: self._rows(c, attempt.c.attempt_sha256.in_(made), ended))
 
     def fence(self, attempt_sha256: str) -> None:
         """From here on the database refuses every principal, READY, dispatch, claim and publication of it."""
