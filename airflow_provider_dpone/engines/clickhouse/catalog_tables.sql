@@ -9,11 +9,11 @@ SELECT if(database = 'system', 'control', 'table'),
     arrayStringConcat(arrayMap((d, t) -> d || '.' || t, dependencies_database, dependencies_table), '\n'),
     arrayStringConcat(arrayMap((d, t) -> d || '.' || t, loading_dependent_database, loading_dependent_table), '\n')]
 FROM system.tables
-WHERE (database = {database:String} AND name IN {tables:Array(String)}) OR (database = 'system' AND name = 'tables')
+WHERE (database = {database:String} AND has({tables:Array(String)}, name)) OR (database = 'system' AND name = 'tables')
 UNION ALL
 SELECT 'column', [table, leftPad(toString(position), 8, '0'), name, type, default_kind, default_expression, compression_codec, comment]
-FROM system.columns WHERE database = {database:String} AND table IN {tables:Array(String)}
+FROM system.columns WHERE database = {database:String} AND has({tables:Array(String)}, table)
 UNION ALL
 -- parts: outdated parts still take space, so they count for storage but not for content.
 SELECT 'part', [table, toString(active), hash_of_all_files, toString(rows), toString(bytes_on_disk)]
-FROM system.parts WHERE database = {database:String} AND table IN {tables:Array(String)}
+FROM system.parts WHERE database = {database:String} AND has({tables:Array(String)}, table)

@@ -56,7 +56,7 @@ def bind(statement: str, values: Mapping[str, Any]) -> str:
             return literal(value)
         if isinstance(value, str):
             raise TypeError(f"parameter {match[1]} must be a list of texts")
-        return f"CAST([{', '.join(map(literal, value))}], 'Array(String)')"
+        return f"[{', '.join(map(literal, value))}]" if value else "emptyArrayString()"
 
     return _PARAMETER.sub(one, statement)
 
