@@ -24,7 +24,14 @@ from airflow_provider_dpone.contracts.publication import (
     SnapshotTarget,
     SourceSnapshotRef,
 )
-from airflow_provider_dpone.contracts.states import Connector, DispatchState, Family, GateState, PublicationState, Purpose
+from airflow_provider_dpone.contracts.states import (
+    Connector,
+    DispatchState,
+    Family,
+    GateState,
+    PublicationState,
+    Purpose,
+)
 from airflow_provider_dpone.engines.clickhouse.catalog import CatalogView, read_catalog
 from airflow_provider_dpone.engines.clickhouse.content import read_content, stored_columns
 from airflow_provider_dpone.engines.clickhouse.control import NativeControl
@@ -127,9 +134,7 @@ class Store:
         self.history.append(before.next(PublicationState.EXCHANGE_INTENT))
         return self.history[-1]
 
-    def resolve(
-        self, intent: SnapshotIntent, before: PublicationRecord, after: PublicationRecord
-    ) -> PublicationRecord:
+    def resolve(self, intent: SnapshotIntent, before: PublicationRecord, after: PublicationRecord) -> PublicationRecord:
         assert self.history[-1] == before
         self.history.append(after)
         return after
@@ -357,7 +362,9 @@ class Slot:
 
 
 @contextmanager
-def slot(product: Product, *, old: int = 3, new: int = 5, design: str = "id Int64, name Nullable(String)") -> Iterator[Slot]:
+def slot(
+    product: Product, *, old: int = 3, new: int = 5, design: str = "id Int64, name Nullable(String)"
+) -> Iterator[Slot]:
     """A pair of tables with ``old`` and ``new`` rows, not sealed yet."""
     with product.database() as database:
         made = Slot(product, database)

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from clickhouse_driver import Client
 
-from airflow_provider_dpone.contracts.ports import IssuedCredential
 from airflow_provider_dpone.contracts.states import GateState, Purpose
+from airflow_provider_dpone.engines.clickhouse.control import require_same_server
 from airflow_provider_dpone.engines.clickhouse.rights import ingest_rights, publisher_rights, remover_rights
 from airflow_provider_dpone.errors import (
     AnswerLost,
     DponeError,
+    EnrolledElsewhere,
     GateNotClosed,
     GateRefused,
     LedgerUnavailable,
@@ -257,7 +259,7 @@ def test_a_request_authenticated_before_the_drop_has_no_effect_after_it(local: P
 
 
 def test_a_standing_insert_body_is_ended_before_the_gate_is_closed(local: Product, tables: str) -> None:
-    gate = local.gate(Journal(), (tables, "b"), receive_timeout=30)
+    gate = local.gate(Journal(), (tables, "b"), receive_timeout=2)
     issued = gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
     started, go_on = threading.Event(), threading.Event()
 
@@ -386,8 +388,6 @@ def test_an_unreachable_server_keeps_the_gate_closing(product: Product, tables: 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     away = product.gate(journal)
-    from clickhouse_driver import Client
-
     away._control = type(product.control)(lambda: Client("127.0.0.1", port, connect_timeout=1))
     with pytest.raises(GateNotClosed):
         away.close(issued.name)
@@ -395,7 +395,14 @@ def test_an_unreachable_server_keeps_the_gate_closing(product: Product, tables: 
     gate.close(issued.name)
 
 
-def test_a_login_is_a_name_and_a_password(product: Product) -> None:
+def test_both_ends_are_proved_to_be_one_server(product: Product) -> None:
     login = Login(product.server.controller_user, product.server.controller_password)
-    assert product.http.server_uuid(login, query_id=str(uuid.uuid4())) == product.service_id
-    assert isinstance(login, Login) and not isinstance(login, IssuedCredential)
+    with product.control as control:
+        assert require_same_server(control, product.http, login, query_id=str(uuid.uuid4())) == product.service_id
+
+    class Elsewhere(type(product.http)):  # type: ignore[misc]
+        def server_uuid(self, login: Login, *, query_id: str) -> str:
+            return str(uuid.uuid4())
+
+    with product.control as control, pytest.raises(EnrolledElsewhere):
+        require_same_server(control, Elsewhere("127.0.0.1", 1), login, query_id="q")

@@ -14,7 +14,7 @@ from airflow_provider_dpone.engines.clickhouse.wire import ClickHouseHttp
 from airflow_provider_dpone.errors import AnswerLost, DponeError, ServerRefused, ServerUnreachable
 
 LOGIN = IssuedCredential("dpone_ingest_" + "0" * 32, "00000000-0000-4000-8000-000000000001", "se;cr{e}t':]")
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-ClickHouse-Summary: {\"written_rows\":\"2\"}\r\n\r\n"
+OK = b'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-ClickHouse-Summary: {"written_rows":"2"}\r\n\r\n'
 
 
 def refusal(code: int, status: str = "500 Internal Server Error", header: bool = True) -> bytes:
