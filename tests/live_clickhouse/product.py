@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -185,6 +185,11 @@ class Product:
     def control(self) -> NativeControl:
         return NativeControl(lambda: self.server.client(self.server.controller_user, self.server.controller_password))
 
+    def meddled(self, marker: str, meddle: Callable[[], object], times: int) -> Meddled:
+        """A controller before whose statements with ``marker`` something happens."""
+        connect = self.control._connect
+        return Meddled(connect, marker, meddle, [times])
+
     @property
     def http(self) -> ClickHouseHttp:
         return ClickHouseHttp(self.server.host, self.server.http_port, read_timeout=60)
@@ -359,6 +364,23 @@ class Slot:
             f"AND query_id = '{self.intent.query_id()}'"
         )
         return int(self.product.rows(sql)[0][0])
+
+
+class Meddled(NativeControl):
+    """A control session that lets something happen before a statement that contains ``marker``, ``times`` times."""
+
+    def __init__(self, connect: Callable[[], Any], marker: str, meddle: Callable[[], object], times: list[int]) -> None:
+        super().__init__(connect)
+        self._marker, self._meddle, self._times = marker, meddle, times
+
+    def fresh(self) -> Meddled:
+        return Meddled(self._connect, self._marker, self._meddle, self._times)
+
+    def query(self, sql: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        if self._marker in sql and self._times[0]:
+            self._times[0] -= 1
+            self._meddle()
+        return super().query(sql, params)
 
 
 @contextmanager

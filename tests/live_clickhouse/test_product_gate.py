@@ -381,6 +381,24 @@ def test_a_restart_while_closing_is_observed_again(local: Product, tables: str) 
     assert user_of(local, issued.name) == []
 
 
+def test_a_restart_between_absence_and_quiet_is_noticed(local: Product, tables: str) -> None:
+    gate = local.gate(Journal())
+    issued = gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    process = local.server.local
+    assert process is not None
+
+    def restart() -> None:
+        time.sleep(4)  # longer than two starts may seem one
+        process.kill()
+        process.start()
+
+    gate._control = local.meddled("asynchronous_inserts", restart, times=1)
+    evidence = gate.close(issued.name)
+    assert evidence is not None
+    assert "the server was restarted: observing again" in evidence[0].steps
+    assert evidence[0].steps[-2:] == ("seen gone", "seen quiet")
+
+
 def test_an_unreachable_server_keeps_the_gate_closing(product: Product, tables: str) -> None:
     journal = Journal()
     gate = product.gate(journal)

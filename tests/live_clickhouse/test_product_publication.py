@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_provider_dpone.contracts.publication import CatalogObservation
 from airflow_provider_dpone.contracts.states import PublicationState
 from airflow_provider_dpone.engines.clickhouse.executor import ClickHouseExchangeExecutor, exchange_sql
+from airflow_provider_dpone.engines.clickhouse.observer import SnapshotCatalog
 from airflow_provider_dpone.errors import (
     AlreadyClaimed,
     ClaimUncertain,
@@ -20,6 +22,7 @@ from airflow_provider_dpone.errors import (
     ServerRefused,
     ServerUnreachable,
     TargetChanged,
+    ViewIncomplete,
 )
 from tests.live_clickhouse.product import Product, Slot, Store, slot
 
@@ -267,6 +270,24 @@ def test_readiness_refuses_a_server_restarted_since_the_issue(sealed: Slot) -> N
     )
     with pytest.raises(TargetChanged, match="restarted"):
         catalog.require_ready(sealed.intent)
+
+
+def test_an_observation_that_changed_under_way_is_repeated_until_it_stands_still(sealed: Slot) -> None:
+    inserts = [0]
+
+    def insert() -> None:
+        inserts[0] += 1
+        sealed.product.run(f"INSERT INTO {sealed.database}.orders SELECT {inserts[0]}, 'more'")
+
+    def observe(times: int) -> CatalogObservation:
+        control = sealed.product.meddled("system.parts", insert, times)
+        return SnapshotCatalog(control, sealed.enrolment).observe(sealed.intent)
+
+    observe(2)
+    assert inserts == [2]
+    with pytest.raises(ViewIncomplete):
+        observe(1000)
+    assert inserts == [12]  # bounded
 
 
 # --- with hold points ---

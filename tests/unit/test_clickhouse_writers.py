@@ -61,8 +61,21 @@ def writers(*rows: Any, allowed: tuple[str, ...] = (), users: tuple[str, ...] = 
 
 @pytest.mark.parametrize(
     "privilege",
-    ["INSERT", "TRUNCATE", "OPTIMIZE", "ALTER DELETE", "ALTER DROP COLUMN", "ALTER COLUMN", "ALTER", "CREATE TABLE"]
-    + ["DROP TABLE", "DROP", "DROP DATABASE", "CREATE", "ALL"],
+    [
+        "INSERT",
+        "TRUNCATE",
+        "OPTIMIZE",
+        "ALTER DELETE",
+        "ALTER DROP COLUMN",
+        "ALTER COLUMN",
+        "ALTER",
+        "CREATE TABLE",
+        "DROP TABLE",
+        "DROP",
+        "DROP DATABASE",
+        "CREATE",
+        "ALL",
+    ],
 )
 def test_every_right_that_changes_rows_or_swaps_tables_is_a_write_right(privilege: str) -> None:
     assert writers(grant("user:ann", privilege)) == ("ann",)

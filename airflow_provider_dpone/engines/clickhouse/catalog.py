@@ -33,7 +33,12 @@ class ServerStart:
 
     def same_run(self, other: ServerStart) -> bool:
         """Whether both were seen in one run of one server, without a restart between."""
-        return self.service_id == other.service_id and abs(self.started_at - other.started_at) <= timedelta(seconds=3)
+        earlier, later = sorted((self, other), key=lambda start: start.seen_at)
+        return (
+            earlier.service_id == later.service_id
+            and earlier.uptime <= later.uptime
+            and abs(earlier.started_at - later.started_at) <= timedelta(seconds=3)
+        )
 
 
 @dataclass(frozen=True)
