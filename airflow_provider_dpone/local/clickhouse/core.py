@@ -265,7 +265,7 @@ class Core:
         if any(token.word == "INFILE" for token in request.statement.tokens):
             raise not_implemented("INFILE")
         fmt, body = front.data(self.engine, session, request.statement)
-        return self.engine.insert(session, request.statement.text, fmt, body, stop=lambda: self.kill(request))
+        return self.engine.insert(session, request.statement.text, fmt, body)
 
     def _answer(self, answer: Answer | None, session: EngineSession, front: Front, statement: Statement) -> Counts | None:
         if answer is None:
