@@ -275,6 +275,13 @@ class PublicationUnknown(DponeError):
     code = "DPONE_COMMIT_UNKNOWN"
 
 
+class OutcomePending(DponeError):
+    """Closing or observing failed for now; the attempt stays held and a later try looks again."""
+
+    code = "DPONE_OUTCOME_PENDING"
+    retryable = True
+
+
 class NotPublished(DponeError):
     """The swap provably did not happen; the target is untouched and a new try may copy again."""
 

@@ -32,7 +32,9 @@ BATCH_BYTES: Final = 8 * 2**20
 class PostgresSnapshot:
     """An open snapshot. Made by :func:`open_snapshot`; ends with its ``with`` block."""
 
-    def __init__(self, params: PostgresParams, connection: psycopg.Connection, table: SourceTable, snapshot_id: str) -> None:
+    def __init__(
+        self, params: PostgresParams, connection: psycopg.Connection, table: SourceTable, snapshot_id: str
+    ) -> None:
         self.table = table
         self.snapshot_id = snapshot_id
         self.taken_at = datetime.now(UTC)

@@ -117,7 +117,9 @@ class Core:
 
     # --- life of a request -------------------------------------------------------------------------------------
 
-    def prepare(self, user: User, text: str, settings: dict[str, str], data_format: str | None, inline: bytes) -> Statement:
+    def prepare(
+        self, user: User, text: str, settings: dict[str, str], data_format: str | None, inline: bytes
+    ) -> Statement:
         """Parse a statement and check the settings it comes with against the user's constraints."""
         statement = parse(text, data_format, inline)
         changes = {name: _plain(value) for name, value in statement.settings.items()}
@@ -285,7 +287,9 @@ class Core:
         where = next((token for token in found if token.word == "WHERE"), None)
         if where is None:
             raise ServerError(62, "Syntax error: expected WHERE")
-        sql = f"SELECT query_id FROM {self.tables.source('processes', user)} {request.statement.text[where.start : end]}"
+        sql = (
+            f"SELECT query_id FROM {self.tables.source('processes', user)} {request.statement.text[where.start : end]}"
+        )
         wanted = {json.loads(line)["query_id"] for line in self.engine.run(session, sql, "JSONEachRow")[0].splitlines()}
         victims = [other for other in self.running() if other.query_id in wanted and other is not request]
         allowed = [one for one in victims if one.user.name == user.name or user.grants.allows("KILL QUERY", None, None)]
@@ -299,10 +303,15 @@ class Core:
                 while not victim.done.wait(0.05):
                     self._stop_if_killed(request, only_cancellable=False)
         status = {"SYNC": "finished", "ASYNC": "waiting", "TEST": "unknown"}[mode]
-        rows = [{"kill_status": status, **{key: process_row(v)[key] for key in ("query_id", "user", "query")}} for v in allowed]
+        rows = [
+            {"kill_status": status, **{key: process_row(v)[key] for key in ("query_id", "user", "query")}}
+            for v in allowed
+        ]
         structure = quote_string("kill_status String, query_id String, user String, query String")
         data = quote_string("\n".join(json.dumps(row) for row in rows))
-        return front.query(self.engine, session, f"SELECT * FROM format(JSONEachRow, {structure}, {data})", request.statement.format)
+        return front.query(
+            self.engine, session, f"SELECT * FROM format(JSONEachRow, {structure}, {data})", request.statement.format
+        )
 
     def kill(self, request: Request) -> None:
         """Stop a running request. A DDL statement is only marked: it runs to its end, and is then answered as killed."""

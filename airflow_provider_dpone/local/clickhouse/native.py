@@ -103,7 +103,9 @@ class NativeConnection:
 
 def exception(error: ServerError) -> bytes:
     message = f"DB::Exception: {error.message}. ({error.name})"
-    return varint(_S_EXCEPTION) + struct.pack("<i", error.code) + text("DB::Exception") + text(message) + text("") + b"\0"
+    return (
+        varint(_S_EXCEPTION) + struct.pack("<i", error.code) + text("DB::Exception") + text(message) + text("") + b"\0"
+    )
 
 
 class _Exchange:
@@ -214,7 +216,12 @@ class _Exchange:
     # --- Front -------------------------------------------------------------------------------------------------
 
     def query(self, engine: Engine, session: Session, sql: str, fmt: str | None) -> Counts:
-        if sql.lstrip().split(None, 1)[0].upper() not in ("SELECT", "WITH", "(", "FROM") and not sql.lstrip().startswith("("):
+        if sql.lstrip().split(None, 1)[0].upper() not in (
+            "SELECT",
+            "WITH",
+            "(",
+            "FROM",
+        ) and not sql.lstrip().startswith("("):
             data, counts = engine.run(session, sql, "Native")
             for number, block in enumerate(blocks(data)):
                 if number == 0:
