@@ -327,3 +327,12 @@ class SourceChanged(Refused):
     """The source relation is no longer the one that was planned; plan again."""
 
     code = "DPONE_SOURCE_CHANGED"
+
+
+# --- local stack ----------------------------------------------------------------------------------------------
+
+
+class LocalStackFailed(DponeError):
+    """A server of the local stack does not start or stop; the message ends with its log."""
+
+    code = "DPONE_LOCAL_STACK_FAILED"

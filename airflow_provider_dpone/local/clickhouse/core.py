@@ -18,10 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from chdb.session import Session
-
 from airflow_provider_dpone.local.clickhouse import access
-from airflow_provider_dpone.local.clickhouse.engine import TAG_SETTING, Counts, Engine
+from airflow_provider_dpone.local.clickhouse.engine import TAG_SETTING, Counts, Engine, EngineSession
 from airflow_provider_dpone.local.clickhouse.errors import ClientGone, Cut, ServerError, not_implemented
 from airflow_provider_dpone.local.clickhouse.grants import Privileges
 from airflow_provider_dpone.local.clickhouse.holds import HoldBoard
@@ -76,10 +74,13 @@ class Request:
 class Front(Protocol):
     """What an endpoint does for a statement: give its data, take its rows, close its connection."""
 
-    def query(self, engine: Engine, session: Session, sql: str, fmt: str | None) -> Counts:
-        """Run a query and deliver its rows (or keep them for the answer when they are few)."""
+    def query(self, engine: Engine, session: EngineSession, sql: str, fmt: str | None, stream: bool = True) -> Counts:
+        """Run a query and deliver its rows (or keep them for the answer when they are few).
 
-    def data(self, engine: Engine, session: Session, statement: Statement) -> tuple[str, Iterable[bytes]]:
+        :param stream: False for statements whose answer the engine only gives as a whole (SHOW, DESCRIBE, ...).
+        """
+
+    def data(self, engine: Engine, session: EngineSession, statement: Statement) -> tuple[str, Iterable[bytes]]:
         """Format and body of an INSERT."""
 
     def remember(self, settings: dict[str, str], database: str | None) -> None:
@@ -145,7 +146,7 @@ class Core:
 
         hold("authenticated")
         self._register(request)
-        session: Session | None = None
+        session: EngineSession | None = None
         phase = "ExceptionBeforeStart"
         try:
             hold("registered")
@@ -175,7 +176,7 @@ class Core:
             self._unregister(request)
         hold("answer")
 
-    def _open(self, request: Request) -> Session:
+    def _open(self, request: Request) -> EngineSession:
         values = {element.name: element.value for element in request.user.settings if element.value is not None}
         return self.engine.open(request.tag, request.database, {**values, **request.settings}, request.params)
 
@@ -198,7 +199,7 @@ class Core:
         if request.killed.is_set() and (request.cancellable or not only_cancellable):
             raise ServerError(394, "Query was cancelled")
 
-    def _checked(self, request: Request, session: Session, front: Front) -> Callable[[], Counts | None]:
+    def _checked(self, request: Request, session: EngineSession, front: Front) -> Callable[[], Counts | None]:
         """Check rights and quota of the principal as it is at this moment; return the effect."""
         statement, kind = request.statement, request.statement.kind
         plan = None
@@ -232,15 +233,16 @@ class Core:
 
     # --- effects -----------------------------------------------------------------------------------------------
 
-    def _effect(self, request: Request, user: User, session: Session, front: Front) -> Callable[[], Counts | None]:
+    def _effect(self, request: Request, user: User, session: EngineSession, front: Front) -> Callable[[], Counts | None]:
         statement, kind = request.statement, request.statement.kind
         if kind == "ShowProcesslist":
             sql = f"SELECT * FROM {self.tables.source('processes', user)} ORDER BY elapsed DESC"
             return lambda: front.query(self.engine, session, sql, statement.format)
         if kind in ("Show", "Exists"):
-            return lambda: front.query(self.engine, session, statement.text, statement.format)
+            return lambda: front.query(self.engine, session, statement.text, statement.format, False)
         if kind in READS:
-            return lambda: front.query(self.engine, session, self.tables.rewrite(statement, user), statement.format)
+            text = self.tables.rewrite(statement, user)
+            return lambda: front.query(self.engine, session, text, statement.format, kind == "Select")
         if kind == "Insert" and statement.data_format is not None:
             return lambda: self._insert(request, session, front)
         if kind == "KillQuery":
@@ -255,13 +257,13 @@ class Core:
         text = self.tables.rewrite(statement, user) if kind == "Insert" else statement.text
         return lambda: self.engine.run(session, text)[1]
 
-    def _insert(self, request: Request, session: Session, front: Front) -> Counts:
+    def _insert(self, request: Request, session: EngineSession, front: Front) -> Counts:
         if any(token.word == "INFILE" for token in request.statement.tokens):
             raise not_implemented("INFILE")
         fmt, body = front.data(self.engine, session, request.statement)
         return self.engine.insert(session, request.statement.text, fmt, body, stop=lambda: self.kill(request))
 
-    def _answer(self, answer: Answer | None, session: Session, front: Front, statement: Statement) -> Counts | None:
+    def _answer(self, answer: Answer | None, session: EngineSession, front: Front, statement: Statement) -> Counts | None:
         if answer is None:
             return None
         rows = "\n".join(json.dumps({answer.column: row}, ensure_ascii=False) for row in answer.rows)
@@ -269,7 +271,7 @@ class Core:
         sql = f"SELECT * FROM format(JSONEachRow, {structure}, {quote_string(rows)})"
         return front.query(self.engine, session, sql, statement.format)
 
-    def _system(self, statement: Statement, session: Session) -> None:
+    def _system(self, statement: Statement, session: EngineSession) -> None:
         words = " ".join(token.word for token in statement.tokens)
         if words.startswith("SYSTEM FLUSH LOGS"):
             self.log.flush()
@@ -280,7 +282,7 @@ class Core:
             access.needs(statement, "default", lambda text: [])  # refuses what we do not know
             self.engine.run(session, statement.text)
 
-    def _kill(self, request: Request, user: User, session: Session, front: Front) -> Counts:
+    def _kill(self, request: Request, user: User, session: EngineSession, front: Front) -> Counts:
         found = request.statement.tokens
         mode = found[-1].word if found[-1].word in ("SYNC", "ASYNC", "TEST") else "ASYNC"
         end = found[-1].start if found[-1].word == mode else len(request.statement.text)

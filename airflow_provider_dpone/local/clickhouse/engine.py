@@ -31,6 +31,12 @@ class Counts(NamedTuple):
     written_bytes: int = 0
 
 
+class EngineSession(Session):  # type: ignore[misc]
+    """A session of the engine that remembers the statements that set it up."""
+
+    setup: list[str]
+
+
 class Engine:
     """One embedded engine over one directory; open as long as this object is."""
 
@@ -52,14 +58,20 @@ class Engine:
         with Session(self._path) as session:
             return _run(session, sql, "JSONEachRow", params)[0]
 
-    def open(self, tag: str, database: str, settings: Mapping[str, str], params: Mapping[str, str]) -> Session:
+    def open(self, tag: str, database: str, settings: Mapping[str, str], params: Mapping[str, str]) -> EngineSession:
         """A session that carries ``tag``, current database, settings (texts) and query parameters."""
-        session = Session(self._path)
         pairs = {**settings, **_PINNED, TAG_SETTING: tag, **{f"param_{name}": value for name, value in params.items()}}
+        setup = ["SET " + ", ".join(f"{name} = {quote_string(value)}" for name, value in pairs.items())]
+        if database not in ("", "default"):
+            setup.append(f"USE {quote_name(database)}")
+        return self._prepared(setup)
+
+    def _prepared(self, setup: list[str]) -> EngineSession:
+        session = EngineSession(self._path)
+        session.setup = setup
         try:
-            _run(session, "SET " + ", ".join(f"{name} = {quote_string(value)}" for name, value in pairs.items()))
-            if database not in ("", "default"):
-                _run(session, f"USE {quote_name(database)}")
+            for statement in setup:
+                _run(session, statement)
         except ServerError:
             session.close()
             raise
@@ -91,9 +103,10 @@ class Engine:
             os.close(read_end)  # a writer that still runs gets EPIPE
             _settle(future)
 
-    def columns(self, session: Session, sql: str) -> list[tuple[str, str]]:
-        """Names and types of a query's answer."""
-        data = _run(session, f"DESCRIBE TABLE ({sql}\n)", "JSONEachRow")[0]
+    def columns(self, session: EngineSession, sql: str) -> list[tuple[str, str]]:
+        """Names and types of a query's answer; asked on another session, for an open stream bears no second query."""
+        with self._prepared(session.setup) as other:
+            data = _run(other, f"DESCRIBE TABLE ({sql}\n)", "JSONEachRow")[0]
         rows = [json.loads(line) for line in data.splitlines()]
         return [(row["name"], row["type"]) for row in rows]
 

@@ -13,10 +13,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from chdb.session import Session
-
 from airflow_provider_dpone.local.clickhouse.core import Core, Request
-from airflow_provider_dpone.local.clickhouse.engine import Counts, Engine
+from airflow_provider_dpone.local.clickhouse.engine import Counts, Engine, EngineSession
 from airflow_provider_dpone.local.clickhouse.errors import ClientGone, Cut, ServerError, not_implemented
 from airflow_provider_dpone.local.clickhouse.principals import ADMINISTRATOR, User
 from airflow_provider_dpone.local.clickhouse.statements import Statement, split
@@ -298,7 +296,7 @@ class _Exchange:
 
     # --- Front -------------------------------------------------------------------------------------------------
 
-    def query(self, engine: Engine, session: Session, sql: str, fmt: str | None) -> Counts:
+    def query(self, engine: Engine, session: EngineSession, sql: str, fmt: str | None, stream: bool = True) -> Counts:
         self._format = fmt or self._format
         counts: list[Counts] = []
         limit = None if self.message.params.get("wait_end_of_query") == "1" else _PIECE
@@ -310,7 +308,7 @@ class _Exchange:
                 self._stream()
         return counts[0]
 
-    def data(self, engine: Engine, session: Session, statement: Statement) -> tuple[str, Iterable[bytes]]:
+    def data(self, engine: Engine, session: EngineSession, statement: Statement) -> tuple[str, Iterable[bytes]]:
         def pieces() -> Iterator[bytes]:
             if statement.inline:
                 yield statement.inline

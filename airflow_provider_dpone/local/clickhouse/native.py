@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import uuid
 from collections.abc import Iterable, Iterator
 
-from chdb.session import Session
-
 from airflow_provider_dpone.local.clickhouse.core import Core, Request
-from airflow_provider_dpone.local.clickhouse.engine import Counts, Engine
+from airflow_provider_dpone.local.clickhouse.engine import Counts, Engine, EngineSession
 from airflow_provider_dpone.local.clickhouse.errors import ClientGone, Cut, ServerError, not_implemented
 from airflow_provider_dpone.local.clickhouse.http import DISPLAY_NAME
 from airflow_provider_dpone.local.clickhouse.native_blocks import (
@@ -103,9 +102,7 @@ class NativeConnection:
 
 def exception(error: ServerError) -> bytes:
     message = f"DB::Exception: {error.message}. ({error.name})"
-    return (
-        varint(_S_EXCEPTION) + struct.pack("<i", error.code) + text("DB::Exception") + text(message) + text("") + b"\0"
-    )
+    return varint(_S_EXCEPTION) + struct.pack("<i", error.code) + text("DB::Exception") + text(message) + text("") + b"\0"
 
 
 class _Exchange:
@@ -215,36 +212,38 @@ class _Exchange:
 
     # --- Front -------------------------------------------------------------------------------------------------
 
-    def query(self, engine: Engine, session: Session, sql: str, fmt: str | None) -> Counts:
-        if sql.lstrip().split(None, 1)[0].upper() not in (
-            "SELECT",
-            "WITH",
-            "(",
-            "FROM",
-        ) and not sql.lstrip().startswith("("):
+    def query(self, engine: Engine, session: EngineSession, sql: str, fmt: str | None, stream: bool = True) -> Counts:
+        if not stream:
             data, counts = engine.run(session, sql, "Native")
             for number, block in enumerate(blocks(data)):
                 if number == 0:
                     self._send_block(header_block([(name, kind) for _, _, name, kind in block.headers]))
                 self._send_block(block.data)
             return counts
-        columns = engine.columns(session, sql)
-        self._send_block(header_block(columns))
-        retype = any("DateTime(" in kind for _, kind in columns)  # Native without a revision loses the time zone
         counted: list[Counts] = []
+        columns: list[tuple[str, str]] | None = None
+        retype = False
         for chunk in engine.native_blocks(session, sql, counted.append):
+            if columns is None:
+                columns = [(name, kind) for _, _, name, kind in next(blocks(chunk)).headers]
+                # Native without a revision loses time zones: then the types must be asked for
+                retype = any(re.search(r"\bDateTime\b", kind) for _, kind in columns)
+                columns = engine.columns(session, sql) if retype else columns
+                self._send_block(header_block(columns))
             if retype:
                 for block in blocks(chunk):
                     self._send_block(block.with_types([kind for _, kind in columns]))
             else:
                 self._send_block(chunk)
+        if columns is None:
+            self._send_block(header_block(engine.columns(session, sql)))
         return counted[0]
 
     def _send_block(self, block: bytes) -> None:
         body = BLOCK_INFO + block
         self.connection.send(varint(_S_DATA) + text("") + (pack_frames(body) if self.compressed else body))
 
-    def data(self, engine: Engine, session: Session, statement: Statement) -> tuple[str, Iterable[bytes]]:
+    def data(self, engine: Engine, session: EngineSession, statement: Statement) -> tuple[str, Iterable[bytes]]:
         assert statement.data_format is not None
         if statement.inline.strip():
             return statement.data_format, [statement.inline]

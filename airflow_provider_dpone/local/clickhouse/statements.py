@@ -120,7 +120,8 @@ def parse(text: str, data_format: str | None = None, inline: bytes = b"") -> Sta
         raise ServerError(62, "Syntax error: empty query")
     if any(token.text == ";" for token in found):
         raise ServerError(62, "Syntax error (Multi-statements are not allowed)")
-    text = text[: found[-1].end]
+    text = text[found[0].start : found[-1].end]
+    found = list(tokens(text))
     full_text = text
     words = [token.word for token in found]
     if any(words[at : at + 2] == ["ON", "CLUSTER"] for at in range(len(words))):

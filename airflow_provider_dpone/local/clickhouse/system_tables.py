@@ -53,6 +53,10 @@ class SystemTables:
             "settings_profiles": lambda user: [
                 {"name": "default", "id": store.users["default"].id, "storage": "users_xml", "num_elements": 0}
             ],
+            "user_directories": lambda user: [
+                {"name": name, "type": name, "precedence": number + 1, "params": "{}"}
+                for number, name in enumerate(("users_xml", "local_directory"))
+            ],
             "quotas": lambda user: [self._quota(name) for name in sorted(store.quotas)],
             "quota_limits": lambda user: self._limits(),
             "quotas_usage": lambda user: self._usage(None, user),
