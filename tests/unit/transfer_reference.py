@@ -67,5 +67,3 @@ def encode_present(value: Any, kind: TargetType) -> bytes:
 def digest(rows: list[bytes]) -> tuple[int, str]:
     total = sum(int.from_bytes(hashlib.sha256(row).digest(), "little") for row in rows)
     return len(rows), format(total % 2**256, "064x")
-
-

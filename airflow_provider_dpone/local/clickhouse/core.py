@@ -233,7 +233,9 @@ class Core:
 
     # --- effects -----------------------------------------------------------------------------------------------
 
-    def _effect(self, request: Request, user: User, session: EngineSession, front: Front) -> Callable[[], Counts | None]:
+    def _effect(
+        self, request: Request, user: User, session: EngineSession, front: Front
+    ) -> Callable[[], Counts | None]:
         statement, kind = request.statement, request.statement.kind
         if kind == "ShowProcesslist":
             sql = f"SELECT * FROM {self.tables.source('processes', user)} ORDER BY elapsed DESC"
@@ -263,7 +265,9 @@ class Core:
         fmt, body = front.data(self.engine, session, request.statement)
         return self.engine.insert(session, request.statement.text, fmt, body, stop=lambda: self.kill(request))
 
-    def _answer(self, answer: Answer | None, session: EngineSession, front: Front, statement: Statement) -> Counts | None:
+    def _answer(
+        self, answer: Answer | None, session: EngineSession, front: Front, statement: Statement
+    ) -> Counts | None:
         if answer is None:
             return None
         rows = "\n".join(json.dumps({answer.column: row}, ensure_ascii=False) for row in answer.rows)
