@@ -336,3 +336,15 @@ class LocalStackFailed(DponeError):
     """A server of the local stack does not start or stop; the message ends with its log."""
 
     code = "DPONE_LOCAL_STACK_FAILED"
+
+
+class RemovalRefused(DponeError):
+    """A retained generation was not removed; it is back under its name and can be removed later."""
+
+    code = "DPONE_REMOVAL_REFUSED"
+
+
+class DeclarationInvalid(Refused):
+    """An operator's parameter is malformed, templated where it must be literal, or of a kind that is not supported."""
+
+    code = "DPONE_DECLARATION_INVALID"

@@ -111,8 +111,12 @@ class Settler:
         *,
         milliseconds: dict[str, int] | None = None,
         adjudication: Adjudication | None = None,
+        done: bool = False,
     ) -> StoredAttempt:
-        """Close what is open, observe what is open, and write the end of the attempt."""
+        """Close what is open, observe what is open, and write the end of the attempt.
+
+        :param done: an attempt without a publication did what it was admitted for (a retention step).
+        """
         world = self._world
         stored = world.attempts.read_exact(attempt_sha256)
         if stored.state in TERMINAL_ATTEMPTS:
@@ -128,7 +132,7 @@ class Settler:
                     "its guards stay held, and the next try or the reaper looks again",
                     attempt=attempt_sha256,
                 )
-        state = adjudication.state if adjudication else _state(publication)
+        state = adjudication.state if adjudication else _state(publication, done)
         if state is AttemptState.COMMIT_UNKNOWN and stored.state is AttemptState.COMMIT_UNKNOWN:
             return stored
         receipt = None
@@ -236,7 +240,9 @@ def _unproved(publication: StoredPublication) -> bool:
     return record.state is PublicationState.COMMIT_UNKNOWN and (record.closure is None or record.observation is None)
 
 
-def _state(publication: StoredPublication | None) -> AttemptState:
+def _state(publication: StoredPublication | None, done: bool) -> AttemptState:
+    if publication is None and done:
+        return AttemptState.SUCCEEDED
     if publication is None or publication.record.state is PublicationState.NOT_PUBLISHED:
         return AttemptState.FAILED
     if publication.record.state is PublicationState.PUBLISHED:

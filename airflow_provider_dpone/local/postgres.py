@@ -95,9 +95,7 @@ class PostgresServer:
                     start_new_session=True,
                 )  # fmt: skip
             self._process = Process.of(child.pid)
-            return (
-                wait_for(lambda: child.poll() is not None or self._answers(), _START_SECONDS) and child.poll() is None
-            )
+            return wait_for(lambda: child.poll() is not None or self._answers(), _START_SECONDS) and child.poll() is None
 
         # workers of a server that was killed may hold its shared memory for a moment; it refuses to start until then
         if not wait_for(launch, 10.0):
@@ -134,9 +132,7 @@ class PostgresServer:
             os.chown(self._data, nobody.pw_uid, nobody.pw_gid)
         command = [_binary("initdb"), "-D", str(self._data), "-U", SUPERUSER, "--auth=scram-sha-256", "--encoding=UTF8"]
         command += ["--locale=C.UTF-8", f"--pwfile={self.directory / 'password'}"]
-        done = subprocess.run(
-            _as_anybody(command), capture_output=True, text=True, cwd="/", env=_ENVIRONMENT, check=False
-        )
+        done = subprocess.run(_as_anybody(command), capture_output=True, text=True, cwd="/", env=_ENVIRONMENT, check=False)
         if done.returncode != 0:
             raise LocalStackFailed(f"initdb failed: {done.stderr[-2000:]}")
 

@@ -30,9 +30,7 @@ _TABLE_FUNCTIONS = {"numbers", "numbers_mt", "zeros", "zeros_mt", "values", "for
     "generate_series",
     "view",
 }
-_READING_FUNCTIONS = re.compile(
-    r"^(file|joinGet\w*|dictGet\w*|dictHas|dictIsIn|executable|catboostEvaluate|.*secret.*)$", re.I
-)
+_READING_FUNCTIONS = re.compile(r"^(file|joinGet\w*|dictGet\w*|dictHas|dictIsIn|executable|catboostEvaluate|.*secret.*)$", re.I)
 _ENGINES = re.compile(r"^(\w*MergeTree|Memory|Null|Log|TinyLog|StripeLog|Set|Join)$")
 #: readable by everybody (as on a server with select_from_system_db_requires_grant)
 OPEN_SYSTEM_TABLES = {
@@ -233,9 +231,7 @@ def _rename(kind: str, cursor: Cursor, database: str) -> list[Need]:
         target = cursor.table(database)
         result += [Need(privilege, *source) for privilege in leave] + [Need(privilege, *target) for privilege in arrive]
         if kind == "Exchange":
-            result += [Need(privilege, *source) for privilege in arrive] + [
-                Need(privilege, *target) for privilege in leave
-            ]
+            result += [Need(privilege, *source) for privilege in arrive] + [Need(privilege, *target) for privilege in leave]
         if not cursor.accept(","):
             return result
 

@@ -113,14 +113,18 @@ class Core:
             return list(self._running.values())
 
     def _parse_time(self, text: str) -> int:
-        sql = "SELECT toInt64(toUnixTimestamp(parseDateTimeBestEffort({text:String}, 'UTC'))) AS at"
-        return int(self.engine.rows(sql, {"text": text})[0]["at"])
+        return int(self.engine.rows(f"SELECT toUnixTimestamp(parseDateTimeBestEffort({quote_string(text)}, 'UTC')) AS at")[0]["at"])
+
+    def _canonical(self, text: str) -> str:
+        try:
+            return str(self.engine.rows(f"SELECT formatQuerySingleLine({quote_string(text)}) AS text")[0]["text"])
+        except ServerError as error:  # the engine's message repeats the statement, which may hold a password
+            message = re.match(r".*?failed at position \d+", error.message, re.DOTALL)
+            raise ServerError(62, message.group() if message else "Syntax error", "SYNTAX_ERROR") from None
 
     # --- life of a request -------------------------------------------------------------------------------------
 
-    def prepare(
-        self, user: User, text: str, settings: dict[str, str], data_format: str | None, inline: bytes
-    ) -> Statement:
+    def prepare(self, user: User, text: str, settings: dict[str, str], data_format: str | None, inline: bytes) -> Statement:
         """Parse a statement and check the settings it comes with against the user's constraints."""
         statement = parse(text, data_format, inline)
         changes = {name: _plain(value) for name, value in statement.settings.items()}
@@ -204,8 +208,8 @@ class Core:
         statement, kind = request.statement, request.statement.kind
         plan = None
         if kind in RBAC:
-            canonical = self.engine.rows("SELECT formatQuerySingleLine({q:String}) AS q", {"q": statement.full_text})
-            plan = self.rbac.plan(kind, canonical[0]["q"], request.user, request.database or "default")
+            canonical = self._canonical(statement.full_text)
+            plan = self.rbac.plan(kind, canonical, request.user, request.database or "default")
         with self.store.lock:
             user = self.store.current(request.user)
             if kind not in _QUOTA_FREE:
@@ -233,9 +237,7 @@ class Core:
 
     # --- effects -----------------------------------------------------------------------------------------------
 
-    def _effect(
-        self, request: Request, user: User, session: EngineSession, front: Front
-    ) -> Callable[[], Counts | None]:
+    def _effect(self, request: Request, user: User, session: EngineSession, front: Front) -> Callable[[], Counts | None]:
         statement, kind = request.statement, request.statement.kind
         if kind == "ShowProcesslist":
             sql = f"SELECT * FROM {self.tables.source('processes', user)} ORDER BY elapsed DESC"
@@ -265,9 +267,7 @@ class Core:
         fmt, body = front.data(self.engine, session, request.statement)
         return self.engine.insert(session, request.statement.text, fmt, body, stop=lambda: self.kill(request))
 
-    def _answer(
-        self, answer: Answer | None, session: EngineSession, front: Front, statement: Statement
-    ) -> Counts | None:
+    def _answer(self, answer: Answer | None, session: EngineSession, front: Front, statement: Statement) -> Counts | None:
         if answer is None:
             return None
         rows = "\n".join(json.dumps({answer.column: row}, ensure_ascii=False) for row in answer.rows)
@@ -293,9 +293,7 @@ class Core:
         where = next((token for token in found if token.word == "WHERE"), None)
         if where is None:
             raise ServerError(62, "Syntax error: expected WHERE")
-        sql = (
-            f"SELECT query_id FROM {self.tables.source('processes', user)} {request.statement.text[where.start : end]}"
-        )
+        sql = f"SELECT query_id FROM {self.tables.source('processes', user)} {request.statement.text[where.start : end]}"
         wanted = {json.loads(line)["query_id"] for line in self.engine.run(session, sql, "JSONEachRow")[0].splitlines()}
         victims = [other for other in self.running() if other.query_id in wanted and other is not request]
         allowed = [one for one in victims if one.user.name == user.name or user.grants.allows("KILL QUERY", None, None)]
@@ -309,15 +307,10 @@ class Core:
                 while not victim.done.wait(0.05):
                     self._stop_if_killed(request, only_cancellable=False)
         status = {"SYNC": "finished", "ASYNC": "waiting", "TEST": "unknown"}[mode]
-        rows = [
-            {"kill_status": status, **{key: process_row(v)[key] for key in ("query_id", "user", "query")}}
-            for v in allowed
-        ]
+        rows = [{"kill_status": status, **{key: process_row(v)[key] for key in ("query_id", "user", "query")}} for v in allowed]
         structure = quote_string("kill_status String, query_id String, user String, query String")
         data = quote_string("\n".join(json.dumps(row) for row in rows))
-        return front.query(
-            self.engine, session, f"SELECT * FROM format(JSONEachRow, {structure}, {data})", request.statement.format
-        )
+        return front.query(self.engine, session, f"SELECT * FROM format(JSONEachRow, {structure}, {data})", request.statement.format)
 
     def kill(self, request: Request) -> None:
         """Stop a running request. A DDL statement is only marked: it runs to its end, and is then answered as killed."""

@@ -49,14 +49,10 @@ class Engine:
     def close(self) -> None:
         self._anchor.close()
 
-    def rows(self, sql: str, params: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """Rows of an internal query."""
-        data = self._anchor_query(sql, params)
-        return [json.loads(line) for line in data.splitlines()]
-
-    def _anchor_query(self, sql: str, params: Mapping[str, str] | None) -> bytes:
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """Rows of an internal statement."""
         with Session(self._path) as session:
-            return _run(session, sql, "JSONEachRow", params)[0]
+            return [json.loads(line) for line in _run(session, sql, "JSONEachRow")[0].splitlines()]
 
     def open(self, tag: str, database: str, settings: Mapping[str, str], params: Mapping[str, str]) -> EngineSession:
         """A session that carries ``tag``, current database, settings (texts) and query parameters."""
@@ -155,7 +151,7 @@ class Engine:
 
     def kill(self, tag: str) -> None:
         """Ask the engine to stop whatever carries ``tag``."""
-        self._anchor_query(f"KILL QUERY WHERE Settings['{TAG_SETTING}'] = {quote_string(tag)} ASYNC", None)
+        self.rows(f"KILL QUERY WHERE Settings['{TAG_SETTING}'] = {quote_string(tag)} ASYNC")
 
 
 def _settle(future: Future[Counts]) -> None:
@@ -169,11 +165,9 @@ def _pipe() -> tuple[int, int]:
     return read_end, write_end
 
 
-def _run(
-    session: Session, sql: str, fmt: str = "TabSeparated", params: Mapping[str, str] | None = None
-) -> tuple[bytes, Counts]:
+def _run(session: Session, sql: str, fmt: str = "TabSeparated") -> tuple[bytes, Counts]:
     try:
-        result = session.query(sql, fmt, params=params)
+        result = session.query(sql, fmt)
     except RuntimeError as error:
         raise from_engine(error) from None
     read_rows = int(result.storage_rows_read() or result.rows_read())

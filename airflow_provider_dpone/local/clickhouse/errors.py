@@ -91,6 +91,5 @@ def not_implemented(what: str) -> ServerError:
 
 def denied(user: str, privilege: str, scope: str) -> ServerError:
     return ServerError(
-        497,
-        f"{user}: Not enough privileges. To execute this query, it's necessary to have the grant {privilege} ON {scope}",
+        497, f"{user}: Not enough privileges. To execute this query, it's necessary to have the grant {privilege} ON {scope}"
     )

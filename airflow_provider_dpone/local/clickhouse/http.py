@@ -22,30 +22,12 @@ from airflow_provider_dpone.local.clickhouse.statements import Statement, split
 DISPLAY_NAME = "dpone-local"
 _PIECE = 1 << 20
 _MAX_QUERY_BYTES = 64 << 20
-_STATUS_TEXT = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    408: "Request Timeout",
-}
+_STATUS_TEXT = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 408: "Request Timeout"}
 _STATUS_TEXT |= {500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable"}
 _OURS = {"query", "database", "query_id", "user", "password", "default_format", "wait_end_of_query", "buffer_size"}
-_OURS |= {
-    "enable_http_compression",
-    "send_progress_in_http_headers",
-    "quota_key",
-    "stacktrace",
-    "client_protocol_version",
-}
+_OURS |= {"enable_http_compression", "send_progress_in_http_headers", "quota_key", "stacktrace", "client_protocol_version"}
 _REFUSED = {"session_id", "session_timeout", "session_check", "role", "compress", "decompress"}
-_TYPES = {
-    "JSON": "application/json",
-    "CSV": "text/csv",
-    "Tab": "text/tab-separated-values",
-    "TSV": "text/tab-separated-values",
-}
+_TYPES = {"JSON": "application/json", "CSV": "text/csv", "Tab": "text/tab-separated-values", "TSV": "text/tab-separated-values"}
 
 
 class _Message:
@@ -326,9 +308,7 @@ class _Exchange:
     # --- the answer --------------------------------------------------------------------------------------------
 
     def _headers(self) -> dict[str, str]:
-        kind = next(
-            (value for name, value in _TYPES.items() if self._format.startswith(name)), "application/octet-stream"
-        )
+        kind = next((value for name, value in _TYPES.items() if self._format.startswith(name)), "application/octet-stream")
         headers = {
             "Content-Type": f"{kind}; charset=UTF-8",
             "X-ClickHouse-Query-Id": self.query_id,

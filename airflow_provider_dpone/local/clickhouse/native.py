@@ -102,9 +102,7 @@ class NativeConnection:
 
 def exception(error: ServerError) -> bytes:
     message = f"DB::Exception: {error.message}. ({error.name})"
-    return (
-        varint(_S_EXCEPTION) + struct.pack("<i", error.code) + text("DB::Exception") + text(message) + text("") + b"\0"
-    )
+    return varint(_S_EXCEPTION) + struct.pack("<i", error.code) + text("DB::Exception") + text(message) + text("") + b"\0"
 
 
 class _Exchange:

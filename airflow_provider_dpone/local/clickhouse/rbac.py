@@ -300,9 +300,7 @@ class Rbac:
                     self._store.save_user(replace(user, grants=grants))
 
         grantable = self._store.privileges.grantable
-        options = [
-            Need(leaf, db or None, tbl or None) for name, db, tbl in elements for leaf in grantable(name, db, tbl)
-        ]
+        options = [Need(leaf, db or None, tbl or None) for name, db, tbl in elements for leaf in grantable(name, db, tbl)]
         return Plan([], options, apply)
 
     def _revoke(self, cursor: Cursor, asker: User, database: str) -> Plan:
@@ -360,9 +358,7 @@ class Rbac:
             if cursor.accept("."):
                 cursor.expect("*")
                 scope = "", ""
-            elif all(
-                self._store.privileges.level.get(name) in ("USER_NAME", "GLOBAL", "TABLE_ENGINE") for name in names
-            ):
+            elif all(self._store.privileges.level.get(name) in ("USER_NAME", "GLOBAL", "TABLE_ENGINE") for name in names):
                 scope = "", ""
             else:
                 scope = database, ""
@@ -422,23 +418,17 @@ def grant_lines(user: User) -> list[str]:
         verb, preposition = ("REVOKE", "FROM") if row.state == REVOKED else ("GRANT", "TO")
         option = " WITH GRANT OPTION" if row.state == WITH_OPTION else ""
         what = f"{', '.join(row.privileges)} ON {scope_text(row.database, row.table)}"
-        lines.append(
-            f"{verb} {what} {preposition} {quote_name(user.name) if not user.name.isidentifier() else user.name}{option}"
-        )
+        lines.append(f"{verb} {what} {preposition} {quote_name(user.name) if not user.name.isidentifier() else user.name}{option}")
     return lines
 
 
 def create_user_text(user: User) -> str:
     """The CREATE USER statement without its secret."""
-    parts = [
-        f"CREATE USER {user.name if user.name.isidentifier() else quote_name(user.name)} IDENTIFIED WITH {user.auth_type}"
-    ]
+    parts = [f"CREATE USER {user.name if user.name.isidentifier() else quote_name(user.name)} IDENTIFIED WITH {user.auth_type}"]
     if user.valid_until is not None:
         parts.append(f"VALID UNTIL {user.valid_until}")
     if user.hosts != ["::/0"]:
         parts.append("HOST " + (", ".join(f"IP {quote_string(host)}" for host in user.hosts) or "NONE"))
     if user.settings:
-        parts.append(
-            "SETTINGS " + ", ".join(f"{e.name} = {e.value}{' CONST' if e.const else ''}" for e in user.settings)
-        )
+        parts.append("SETTINGS " + ", ".join(f"{e.name} = {e.value}{' CONST' if e.const else ''}" for e in user.settings))
     return " ".join(parts)

@@ -132,9 +132,7 @@ def parse(text: str, data_format: str | None = None, inline: bytes = b"") -> Sta
         if ["INTO", "OUTFILE"] in [words[at : at + 2] for at in range(len(words))]:
             raise ServerError(48, "INTO OUTFILE is not allowed on a server")
         text, found, out_format = _take_format(text, found)
-    settings = (
-        _settings(found) if kind not in ("CreateTable", "CreateView", "CreateDatabase", "AlterTable", *RBAC) else {}
-    )
+    settings = _settings(found) if kind not in ("CreateTable", "CreateView", "CreateDatabase", "AlterTable", *RBAC) else {}
     if data_format is not None and settings:
         text, found = _drop_settings(text, found)
     return Statement(text, found, kind, settings, out_format, data_format, inline, full_text)
@@ -217,19 +215,7 @@ def _show_kind(cursor: Cursor) -> str:
         return f"ShowCreate{word.capitalize()}"
     if word in ("GRANTS", "USERS", "QUOTAS", "PROCESSLIST") and not create:
         return f"Show{word.capitalize()}"
-    tail = {
-        "QUOTA",
-        "ROLE",
-        "ROLES",
-        "ACCESS",
-        "PROFILE",
-        "PROFILES",
-        "POLICY",
-        "POLICIES",
-        "ROW",
-        "CURRENT",
-        "ENABLED",
-    }
+    tail = {"QUOTA", "ROLE", "ROLES", "ACCESS", "PROFILE", "PROFILES", "POLICY", "POLICIES", "ROW", "CURRENT", "ENABLED"}
     if word in tail or (word == "SETTINGS" and cursor.peek(1).word in ("PROFILE", "PROFILES")):
         raise not_implemented(f"SHOW {word}")
     return "Show"

@@ -24,9 +24,7 @@ Rows = list[dict[str, Any]]
 _EMPTY = ("roles", "role_grants", "row_policies", "masking_policies", "current_roles", "enabled_roles")
 #: column with the table's name, for tables that hide what the user may not see
 _FILTERED = {
-    **dict.fromkeys(
-        ("parts", "mutations", "data_skipping_indices", "projections", "detached_parts", "merges"), "table"
-    ),
+    **dict.fromkeys(("parts", "mutations", "data_skipping_indices", "projections", "detached_parts", "merges"), "table"),
     **{"tables": "name", "columns": "table", "constraints": "table", "dictionaries": "name", "view_refreshes": "view"},
     "databases": "",
 }
