@@ -105,8 +105,8 @@ def _shown(scalar: pa.Scalar) -> str:
     if pa.types.is_temporal(scalar.type):
         if pa.types.is_time(scalar.type):
             return f"{scalar.value} {scalar.type.unit} after midnight"
-        unit = "D" if pa.types.is_date32(scalar.type) else scalar.type.unit
-        return str(np.datetime64(scalar.value, unit))
+        numpy_type = "datetime64[D]" if pa.types.is_date32(scalar.type) else f"datetime64[{scalar.type.unit}]"
+        return str(np.array(scalar.value, np.int64).astype(numpy_type))
     value = scalar.as_py()
     text = repr(value) if isinstance(value, str | bytes) else str(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
@@ -160,8 +160,11 @@ def _name_problems(source: SourceTable, target_columns: Sequence[ColumnDesign]) 
                  for name in ours if name not in theirs]  # fmt: skip
     problems += [f"target column {name!r} has no column of exactly that name in the source"
                  for name in theirs if name not in ours]  # fmt: skip
-    problems += [f"target column {design.name!r} is {design.default_kind} and cannot be written"
-                 for design in target_columns if design.default_kind in ("MATERIALIZED", "ALIAS", "EPHEMERAL")]  # fmt: skip
+    problems += [
+        f"target column {design.name!r} is {design.default_kind} and cannot be written"
+        for design in target_columns
+        if design.default_kind in ("MATERIALIZED", "ALIAS", "EPHEMERAL")
+    ]
     return problems
 
 

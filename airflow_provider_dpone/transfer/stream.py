@@ -88,7 +88,7 @@ def stream_snapshot(
             sent = True
             send(_chain(first, body))
         run.drained()
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - kept and raised below, once the threads have ended
         run.fail(error)
     finally:
         run.ended.set()
@@ -143,7 +143,7 @@ class _Run:
         """Run one side; its failure becomes the failure of the stream."""
         try:
             work(*args)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by stream_snapshot in the caller's thread
             self.fail(error)
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> None:

@@ -13,7 +13,9 @@ import pyarrow as pa
 
 from airflow_provider_dpone.errors import TypeNotMapped
 
-_TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>-?\d+)|(?P<text>'(?:[^'\\]|\\.|'')*')|(?P<sign>[(),=]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>-?\d+)|(?P<text>'(?:[^'\\]|\\.|'')*')|(?P<sign>[(),=]))"
+)
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)|''", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "a": "\a", "v": "\v"}
 
@@ -158,7 +160,9 @@ class _Parser:
             at = match.end()
 
     def refuse(self, why: str) -> TypeNotMapped:
-        return TypeNotMapped(f"the target type {self.text!r} is not supported: {why}", target_type=self.text, reason=why)
+        return TypeNotMapped(
+            f"the target type {self.text!r} is not supported: {why}", target_type=self.text, reason=why
+        )
 
     def take(self, group: str, value: str | None = None) -> str:
         if self.position < len(self.tokens):
@@ -206,7 +210,10 @@ class _Parser:
 
     def _text(self, start: int) -> str:
         """The type's own text, normalised in spacing."""
-        return "".join(", " if token == "," else " = " if token == "=" else token for _, token in self.tokens[start : self.position])
+        return "".join(
+            ", " if token == "," else " = " if token == "=" else token
+            for _, token in self.tokens[start : self.position]
+        )
 
     def _datetime(self, start: int) -> TargetType:
         zone = None
