@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from airflow_provider_dpone.contracts.canonical import Document
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
@@ -52,13 +52,20 @@ class JournaledPrincipal:
     """Known from READY on; null while JOURNALED."""
     dispatch_ids: tuple[str, ...]
     """Query ids ever claimed under it."""
+    closure_sha256: str | None = None
+    """Evidence of the closed gate; set once CLOSED."""
+    quiescence_sha256: str | None = None
+    """Evidence of quiescence; set once CLOSED."""
 
 
 class ClickHouseControl(Protocol):
     """The control plane of one ClickHouse server: short statements as the controller."""
 
     def query(self, sql: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a reading statement and return all rows. Never retried when it may have had an effect."""
+        """Run a reading statement and return all rows.
+
+        :param params: values of the statement's ``{name:Type}`` parameters (Identifier, String, UInt64, Array(String)).
+        """
         ...
 
     def command(self, sql: str) -> None:
@@ -70,8 +77,14 @@ class ClickHouseControl(Protocol):
         ...
 
     def fresh(self) -> ClickHouseControl:
-        """Another control session on a new connection."""
+        """Another control session on a new connection; the caller closes it."""
         ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 class PrincipalJournal(Protocol):

@@ -14,7 +14,6 @@ from airflow_provider_dpone.contracts.identity import GuardEpoch, guard_id
 from airflow_provider_dpone.contracts.release import ActivationRequest, Release
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, Connector
 from airflow_provider_dpone.errors import ActivationMissing, ActivationRefused, DocumentInvalid, GuardHeld, LedgerRule
-from airflow_provider_dpone.ledger.attempts import hexed
 from airflow_provider_dpone.ledger.schema import (
     EvidenceKind,
     activation,
@@ -23,7 +22,7 @@ from airflow_provider_dpone.ledger.schema import (
     evidence,
     guard,
 )
-from airflow_provider_dpone.ledger.transaction import Ledger, Tx
+from airflow_provider_dpone.ledger.transaction import Ledger, Tx, hexed
 
 
 @dataclass(frozen=True)

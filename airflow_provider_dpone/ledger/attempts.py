@@ -38,7 +38,7 @@ from airflow_provider_dpone.ledger.schema import (
     guard,
     principal,
 )
-from airflow_provider_dpone.ledger.transaction import Ledger, Row, Tx
+from airflow_provider_dpone.ledger.transaction import Ledger, Row, Tx, hexed
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,6 @@ class StoredAttempt:
     fenced: bool
     acknowledged: bool
     outcome_sha256: str | None
-
-
-def hexed(raw: bytes | None) -> str | None:
-    return None if raw is None else "sha256:" + bytes(raw).hex()
 
 
 def _stored(row: Any) -> StoredAttempt:

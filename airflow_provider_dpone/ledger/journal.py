@@ -13,7 +13,7 @@ from airflow_provider_dpone.contracts.proofs import GateClosure, QuiescenceObser
 from airflow_provider_dpone.contracts.states import Connector, DispatchState, GateState, Purpose
 from airflow_provider_dpone.errors import Fenced, LedgerRule
 from airflow_provider_dpone.ledger.schema import EvidenceKind, dispatch, principal
-from airflow_provider_dpone.ledger.transaction import Ledger, Row, Tx
+from airflow_provider_dpone.ledger.transaction import Ledger, Row, Tx, hexed
 
 _FENCED_RULES = {"attempt_fenced", "attempt_not_running", "guards_not_open", "dispatch_gate_not_ready"}
 
@@ -134,6 +134,8 @@ class LedgerJournal:
                     state=GateState(row["state"]),
                     principal_uuid=None if row["principal_uuid"] is None else str(row["principal_uuid"]),
                     dispatch_ids=tuple(str(d) for name, d in sent if name == row["name"]),
+                    closure_sha256=hexed(row["closure_sha256"]),
+                    quiescence_sha256=hexed(row["quiescence_sha256"]),
                 )
                 for row in rows
             ]

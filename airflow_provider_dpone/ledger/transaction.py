@@ -93,6 +93,11 @@ def _read(connection: Connection, table: Table, key: Row) -> Row | None:
     return None if found is None else {name: _plain(value) for name, value in found.items()}
 
 
+def hexed(raw: bytes | None) -> str | None:
+    """``sha256:...`` of 32 stored bytes; None stays None."""
+    return None if raw is None else "sha256:" + bytes(raw).hex()
+
+
 def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, memoryview | bytearray) else value
 

@@ -1,7 +1,7 @@
 """The control plane over the native protocol: users, catalog and observation, as the controller.
 
-A statement is sent once. What the driver raises becomes one of three meanings: refused (answered with a code), unreachable
-(nothing was sent), lost (sent, not answered).
+A statement is sent once. What the driver raises becomes one of three meanings: refused (answered with a code),
+unreachable (nothing was sent), lost (sent, not answered).
 """
 
 from __future__ import annotations

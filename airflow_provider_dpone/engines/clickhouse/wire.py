@@ -16,6 +16,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 from urllib.parse import quote, urlencode
 
@@ -113,9 +114,7 @@ class HttpDispatch:
         self._connection: _CountingConnection | _CountingTlsConnection
         if end.secure:
             context = ssl.create_default_context() if end.verify else ssl._create_unverified_context()
-            self._connection = _CountingTlsConnection(
-                end.host, end.port, timeout=end.connect_timeout, context=context
-            )
+            self._connection = _CountingTlsConnection(end.host, end.port, timeout=end.connect_timeout, context=context)
         else:
             self._connection = _CountingConnection(end.host, end.port, timeout=end.connect_timeout)
         self._cancelled = False
@@ -191,7 +190,7 @@ class HttpDispatch:
             if self._cancelled or self._answered_early():
                 raise _Broken(ConnectionAbortedError("answered before the body ended"))
             if piece:
-                self._write(lambda piece=piece: self._chunk(piece))
+                self._write(partial(self._chunk, piece))
         self._write(lambda: connection.send(b"0\r\n\r\n"))
 
     def _chunk(self, piece: bytes) -> None:
@@ -220,7 +219,9 @@ class HttpDispatch:
             content = response.read(_MAX_REPLY + 1)
         except (OSError, http.client.HTTPException) as error:
             reason = "cancelled" if self._cancelled else f"{type(error).__name__}: {broken or error}"
-            raise AnswerLost(f"no complete answer from {self._where} (HTTP): {reason}", query_id=self._query_id) from None
+            raise AnswerLost(
+                f"no complete answer from {self._where} (HTTP): {reason}", query_id=self._query_id
+            ) from None
         code = response.headers.get("X-ClickHouse-Exception-Code")
         text = content[:2000].decode("utf-8", "replace")
         found = _EXCEPTION.search(text)

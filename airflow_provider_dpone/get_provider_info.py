@@ -1,0 +1,72 @@
+"""What Airflow shows of this provider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The provider's manifest, in Airflow's own schema."""
+    package = "airflow_provider_dpone"
+    name = "dpone"
+    return {
+        "package-name": "airflow-provider-dpone",
+        "name": name,
+        "description": "Table refreshes that are admitted, fenced and observed.",
+        "integrations": [{"integration-name": name, "external-doc-url": "", "tags": ["software"]}],
+        "operators": [
+            {
+                "integration-name": name,
+                "python-modules": [
+                    f"{package}.operators.snapshot",
+                    f"{package}.operators.retention",
+                    f"{package}.operators.reconcile",
+                    f"{package}.operators.release",
+                ],
+            }
+        ],
+        "hooks": [
+            {
+                "integration-name": name,
+                "python-modules": [f"{package}.hooks.control", f"{package}.hooks.clickhouse"],
+            }
+        ],
+        "triggers": [{"integration-name": name, "python-modules": [f"{package}.triggers.guard"]}],
+        "connection-types": [
+            {
+                "connection-type": "clickhouse",
+                "hook-class-name": f"{package}.hooks.clickhouse.DponeClickHouseHook",
+                "hook-name": "ClickHouse",
+                "ui-field-behaviour": {
+                    "relabeling": {"port": "HTTP port", "schema": "Database"},
+                    "placeholders": {"port": "8123", "login": "dpone_controller"},
+                },
+                "conn-fields": {
+                    "native_port": {"label": "Native port", "schema": {"type": ["integer", "null"]}},
+                    "secure": {"label": "TLS", "schema": {"type": ["boolean", "null"]}},
+                    "verify": {"label": "Verify certificate", "schema": {"type": ["boolean", "null"]}},
+                    "issued_user_hosts": {
+                        "label": "Addresses one-time users come from",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                },
+            },
+            {
+                "connection-type": "dpone_control",
+                "hook-class-name": f"{package}.hooks.control.DponeControlHook",
+                "hook-name": "dpone control ledger",
+                "ui-field-behaviour": {
+                    "relabeling": {"schema": "Database"},
+                    "placeholders": {"port": "5432", "schema": "dpone_control", "login": "dpone_runtime"},
+                },
+                "conn-fields": {
+                    "service_id": {
+                        "label": "Ledger service id (printed at installation)",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "sslmode": {"label": "sslmode", "schema": {"type": ["string", "null"]}},
+                },
+            },
+        ],
+        "cli": [f"{package}.cli.get_cli_commands"],
+    }

@@ -1,0 +1,1 @@
+"""Airflow listeners: bind the running task instance. Hints only; nothing is enforced here."""
