@@ -6,7 +6,7 @@ variable-size parts (strings, arrays), which stay where they are; Arrow joins th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,14 +24,37 @@ _UUID_ORDER = [7, 6, 5, 4, 3, 2, 1, 0, 15, 14, 13, 12, 11, 10, 9, 8]
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows one after another in ``data``; row ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
+    """Rows one after another: the bytes of ``parts`` joined, where row ``i`` begins at ``offsets[i]``.
 
-    data: bytes
+    Many rows come as one part. A single row may come as several, which are views of the batch it was made from, so
+    that a very large value is never copied.
+    """
+
+    parts: tuple[bytes | memoryview, ...]
     offsets: npt.NDArray[np.int64]
 
     @property
     def rows(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def size(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def data(self) -> bytes:
+        """All bytes as one object."""
+        first = self.parts[0] if self.parts else b""
+        return first if len(self.parts) == 1 and isinstance(first, bytes) else b"".join(self.parts)
+
+    def chunks(self, limit: int) -> Iterator[bytes]:
+        """The bytes to send, a large part in pieces of ``limit``."""
+        for part in self.parts:
+            if isinstance(part, bytes):
+                yield part
+            else:
+                for start in range(0, len(part), limit):
+                    yield bytes(part[start : start + limit])
 
 
 def encode_rows(batch: pa.RecordBatch, types: Sequence[TargetType]) -> EncodedRows:
@@ -39,12 +62,23 @@ def encode_rows(batch: pa.RecordBatch, types: Sequence[TargetType]) -> EncodedRo
 
     :raises ValueNotExact: NULL in a column whose type does not take it.
     """
-    joined = _join([batch.column(i) for i in range(batch.num_columns)], types, batch.num_rows)
-    offsets = np.frombuffer(joined.buffers()[1], np.int32, count=len(joined) + 1, offset=joined.offset * 4)
+    pieces = _pieces([batch.column(i) for i in range(batch.num_columns)], types, batch.num_rows)
+    if batch.num_rows == 1:
+        parts = [_values(piece)[0] for piece in pieces]
+        total = sum(len(part) for part in parts)
+        return EncodedRows(tuple(part for part in parts if len(part)), np.array([0, total], np.int64))
+    joined = pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+    values, offsets = _values(joined)
+    return EncodedRows((bytes(values),), offsets)
+
+
+def _values(array: pa.Array) -> tuple[memoryview, npt.NDArray[np.int64]]:
+    """A view of all bytes of a binary array, and where each value begins in it."""
+    offsets = np.frombuffer(array.buffers()[1], np.int32, count=len(array) + 1, offset=array.offset * 4)
     first, last = int(offsets[0]), int(offsets[-1])
-    values = joined.buffers()[2]
-    data = values.slice(first, last - first).to_pybytes() if values is not None else b""
-    return EncodedRows(data, offsets.astype(np.int64) - first)
+    values = array.buffers()[2]
+    view = memoryview(b"") if values is None else memoryview(values.slice(first, last - first))
+    return view, offsets.astype(np.int64) - first
 
 
 class _Row:
@@ -87,14 +121,12 @@ class _Row:
         self._blocks, self._keeps = [], []
 
 
-def _join(columns: Sequence[pa.Array], types: Sequence[TargetType], rows: int) -> pa.Array:
+def _pieces(columns: Sequence[pa.Array], types: Sequence[TargetType], rows: int) -> list[pa.Array]:
     row = _Row(rows)
     for array, kind in zip(columns, types, strict=True):
         _add_column(row, array, kind)
     row.close()
-    if len(row.pieces) == 1:
-        return row.pieces[0]
-    return pc.binary_join_element_wise(*row.pieces, pa.scalar(b"", pa.binary()))
+    return row.pieces
 
 
 def _add_column(row: _Row, array: pa.Array, kind: TargetType) -> None:
