@@ -23,13 +23,12 @@ import pyarrow as pa
 from airflow_provider_dpone.contracts.columns import SourceColumn, SourceTable, ValueKind
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign
 from airflow_provider_dpone.errors import DesignMismatch, TypeNotMapped, ValueNotExact
-from airflow_provider_dpone.transfer.target_types import TargetType, parse_type
+from airflow_provider_dpone.transfer.target_types import UTC_ZONES, TargetType, parse_type
 from airflow_provider_dpone.transfer.values import CONVERTERS, Converter, Unfit, convert_list, storage_of
 
 Form = Literal["native", "text"]
 #: Names a raw value the driver delivers in a changed form, for example an infinite timestamp; None: no better name.
 Explain = Callable[[ValueKind, object], str | None]
-_UTC = (None, "UTC", "Etc/UTC")
 
 
 @dataclass(frozen=True)
@@ -136,9 +135,10 @@ def plan_conversion(
         raise TypeNotMapped(_listed("types are not mapped", source, untyped), problems=untyped)
     for column in columns:
         if column.source.nullable and not column.target.nullable:
+            cure = "" if column.target.family == "Array" else f" or the target column Nullable({column.target.text})"
             problems.append(
                 f"{column.name!r} may hold NULL in the source, but {column.target.text} cannot; declare the source "
-                f"column NOT NULL or the target column Nullable({column.target.text})"
+                f"column NOT NULL{cure}"
             )
         if column.target.family == "Array" and "." in column.name:
             problems.append(f"{column.name!r} would be read as part of a Nested column; rename it")
@@ -181,7 +181,7 @@ def _plan_column(source: SourceColumn, target: TargetType) -> ColumnConversion:
     elif target.family != "Array":
         native = CONVERTERS.get((source.kind, target.family))
         if native is not None:
-            if source.kind is ValueKind.TIMESTAMP and target.zone not in _UTC:
+            if source.kind is ValueKind.TIMESTAMP and target.zone not in UTC_ZONES:
                 raise refuse(
                     "a timestamp without time zone is no point in time, so it cannot go into a column with a zone; "
                     "use DateTime64(6) or DateTime64(6, 'UTC'), or a timestamptz source column"

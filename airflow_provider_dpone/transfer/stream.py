@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -148,10 +148,15 @@ class _Run:
             self.fail(error)
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> None:
-        for batch in batches:
-            self.check()
-            self.raw.put(batch, batch.nbytes)
-            del batch  # not held while the next one is read
+        source = iter(batches)
+        try:
+            for batch in source:
+                self.check()
+                self.raw.put(batch, batch.nbytes)
+                del batch  # not held while the next one is read
+        finally:
+            if isinstance(source, Generator):
+                source.close()  # ends the read here and now, not when memory is collected
         self.raw.close()
 
     def encode(self) -> None:
