@@ -40,6 +40,8 @@ DATE_RANGE: Final = (0, 65535)
 DATE32_RANGE: Final = (-25567, 120529)
 DATETIME_RANGE: Final = (0, 2**32 - 1)
 DAY: Final = 86400
+#: Zones in which a wall clock is stored as it reads; None is a column without a zone.
+UTC_ZONES: Final = (None, "UTC", "Etc/UTC")
 #: Largest absolute second of Time and Time64 (999:59:59).
 TIME_LIMIT: Final = 3599999
 
@@ -74,7 +76,7 @@ class TargetType:
         """
         if self.family == "DateTime":
             return DATETIME_RANGE[0], DATETIME_RANGE[1] + 1
-        margin = 0 if self.zone in (None, "UTC") else DAY
+        margin = 0 if self.zone in UTC_ZONES else DAY
         first, last = DATE32_RANGE[0] * DAY + margin, (DATE32_RANGE[1] + 1) * DAY - margin
         return first, min(last, (2**63 - 1) // 10**self.scale)
 

@@ -1,5 +1,7 @@
 """Values travel from a real PostgreSQL into a real ClickHouse engine exactly, or are refused."""
 
+# ruff: noqa: E501 - tables of values read better in one line
+
 from __future__ import annotations
 
 import os
@@ -7,18 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from transfer_fixtures import EmbeddedPostgres, embedded_postgres_server
-from transfer_support import Engine, copy, meter, plan
 
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
 from airflow_provider_dpone.engines.postgres.snapshot import open_snapshot
 from airflow_provider_dpone.errors import DesignMismatch, DponeError, TypeNotMapped, ValueNotExact
 from airflow_provider_dpone.transfer.stream import stream_snapshot
+from tests.integration.transfer_fixtures import EmbeddedPostgres, embedded_postgres_server
+from tests.integration.transfer_support import Engine, copy, meter, plan
 
 
 @pytest.fixture(scope="module")

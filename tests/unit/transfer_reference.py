@@ -9,7 +9,6 @@ from typing import Any
 
 from airflow_provider_dpone.transfer.target_types import TargetType, decimal_width
 
-
 _WIDE = Context(prec=200)
 
 
