@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -71,10 +72,8 @@ def _mapped(where: str, task: Any) -> Iterator[Mapping[str, Any]]:
 
 def _ours(operator_class: type, partial: dict[str, Any]) -> dict[str, Any]:
     """The arguments of the operator itself; Airflow's defaults such as queue or pool declare nothing."""
-    import inspect
-
     names: set[str] = set()
     for cls in operator_class.__mro__:
         if cls.__module__.startswith("airflow_provider_dpone."):
-            names |= set(inspect.signature(cls.__init__).parameters)
+            names |= set(inspect.signature(cls).parameters)
     return {key: value for key, value in partial.items() if key in names}

@@ -21,4 +21,4 @@ def finished(coordinates: TaskCoordinates) -> bool:
     key = f"{coordinates.task_id}_{coordinates.map_index}" if mapped else coordinates.task_id
     of_run = states.get(coordinates.run_id, {})
     state = of_run.get(key, of_run.get(coordinates.task_id))
-    return state is None and not of_run or str(state) in _FINISHED
+    return (state is None and not of_run) or str(state) in _FINISHED

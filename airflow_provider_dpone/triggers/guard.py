@@ -25,7 +25,7 @@ class GuardTrigger(BaseTrigger):
     def __init__(
         self, control_conn_id: str, attempt_sha256: str, waiting_since: str, poll: float = 2.0, recheck: float = 20.0
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.control_conn_id = control_conn_id
         self.attempt_sha256 = attempt_sha256
         self.waiting_since = waiting_since
@@ -52,4 +52,4 @@ class GuardTrigger(BaseTrigger):
                 break
             await asyncio.sleep(self.poll)
             waited += self.poll
-        yield TriggerEvent({"waiting_since": self.waiting_since})
+        yield TriggerEvent({"waiting_since": self.waiting_since})  # type: ignore[no-untyped-call]
