@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import ledger_database as ledger_database_module
+from tests.ledger_database import LedgerDatabase
 from tests.servers import ClickHouseUnderTest, PostgresUnderTest, clickhouse_under_test, postgres_under_test
+from tests.snapshot_world import SnapshotWorld
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +24,23 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgr
     """One local PostgreSQL server."""
     with postgres_under_test(tmp_path_factory.mktemp("postgres")) as server:
         yield server
+
+
+@pytest.fixture
+def ledger_database(postgres_server: PostgresUnderTest) -> LedgerDatabase:
+    """A fresh control database with an installed ledger."""
+    return ledger_database_module.create(postgres_server.superuser)
+
+
+@pytest.fixture
+def empty_ledger_database(postgres_server: PostgresUnderTest) -> LedgerDatabase:
+    """A fresh control database without a ledger."""
+    return ledger_database_module.create(postgres_server.superuser, installed=False)
+
+
+@pytest.fixture
+def world(
+    clickhouse_server: ClickHouseUnderTest, postgres_server: PostgresUnderTest, ledger_database: LedgerDatabase
+) -> SnapshotWorld:
+    """Source, target and ledger for snapshot attempts, all fresh."""
+    return SnapshotWorld(clickhouse_server, postgres_server, ledger_database)

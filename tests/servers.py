@@ -89,7 +89,12 @@ def clickhouse_under_test(directory: Path) -> Iterator[ClickHouseUnderTest]:
     process.start()
     try:
         server = ClickHouseUnderTest(
-            process.host, process.http_port, process.native_port, process.admin_user, process.admin_password, local=process
+            process.host,
+            process.http_port,
+            process.native_port,
+            process.admin_user,
+            process.admin_password,
+            local=process,
         )
         server.make_controller()
         yield server

@@ -94,9 +94,7 @@ class Admission:
         names = [enrolment.target_table, *([generation] if generation else [])]
         with self._world.target.control.fresh() as control:
             require_marker(control, enrolment)
-            view = read_catalog(
-                control, enrolment.marker.database, names, administrators=enrolment.administrators
-            )
+            view = read_catalog(control, enrolment.marker.database, names, administrators=enrolment.administrators)
         require_as_enrolled(view, work.guard, generation=generation)
         return view
 
@@ -116,9 +114,7 @@ class Admission:
         """
         mine = (coordinates.dag_id, coordinates.run_id, coordinates.task_id, coordinates.map_index)
         earlier = [
-            a
-            for a in self._world.attempts.of_task(*mine)
-            if a.identity.coordinates.try_number < coordinates.try_number
+            a for a in self._world.attempts.of_task(*mine) if a.identity.coordinates.try_number < coordinates.try_number
         ]
         if not earlier:
             return None

@@ -33,6 +33,7 @@ from airflow_provider_dpone.errors import (
     LedgerMismatch,
     LedgerUnavailable,
     NotEnrolled,
+    OutcomePending,
     PublicationUnknown,
 )
 from airflow_provider_dpone.ledger.attempts import StoredAttempt
@@ -110,8 +111,12 @@ class Settler:
         *,
         milliseconds: dict[str, int] | None = None,
         adjudication: Adjudication | None = None,
+        done: bool = False,
     ) -> StoredAttempt:
-        """Close what is open, observe what is open, and write the end of the attempt."""
+        """Close what is open, observe what is open, and write the end of the attempt.
+
+        :param done: an attempt without a publication did what it was admitted for (a retention step).
+        """
         world = self._world
         stored = world.attempts.read_exact(attempt_sha256)
         if stored.state in TERMINAL_ATTEMPTS:
@@ -121,7 +126,13 @@ class Settler:
         if publication is not None and publication.record.state not in TERMINAL_PUBLICATIONS and adjudication is None:
             self._publisher(publication).reconcile(publication.intent.digest())
             publication = world.publications.of_attempt(attempt_sha256)
-        state = adjudication.state if adjudication else _state(publication)
+            if publication is not None and _unproved(publication):
+                raise OutcomePending(
+                    f"the outcome of attempt {attempt_sha256} cannot be observed now ({publication.record.reason}); "
+                    "its guards stay held, and the next try or the reaper looks again",
+                    attempt=attempt_sha256,
+                )
+        state = adjudication.state if adjudication else _state(publication, done)
         if state is AttemptState.COMMIT_UNKNOWN and stored.state is AttemptState.COMMIT_UNKNOWN:
             return stored
         receipt = None
@@ -205,10 +216,11 @@ def is_stand_in(world: World) -> bool:
 
 def unknown(stored: StoredAttempt) -> PublicationUnknown:
     """The error for an attempt that observation cannot settle."""
+    short = stored.sha256[7:19]
     return PublicationUnknown(
         f"attempt {stored.sha256} is COMMIT_UNKNOWN: what the target shows proves neither outcome. Look at it with "
-        f"`dpone-airflow show {stored.sha256[7:19]}`; after repair run `dpone-airflow reconcile {stored.sha256[7:19]}`, "
-        f"or let an administrator decide with `dpone-airflow adjudicate {stored.sha256[7:19]}`; then clear the task",
+        f"`dpone-airflow show {short}`; after repair run `dpone-airflow reconcile {short}`, or let an administrator "
+        f"decide with `dpone-airflow adjudicate {short}`; then clear the task",
         attempt=stored.sha256,
     )
 
@@ -222,7 +234,15 @@ def _task(coordinates: TaskCoordinates) -> tuple[str, str, str, int]:
     return coordinates.dag_id, coordinates.run_id, coordinates.task_id, coordinates.map_index
 
 
-def _state(publication: StoredPublication | None) -> AttemptState:
+def _unproved(publication: StoredPublication) -> bool:
+    """Unknown because closing or observing failed, not because what was seen contradicts both outcomes."""
+    record = publication.record
+    return record.state is PublicationState.COMMIT_UNKNOWN and (record.closure is None or record.observation is None)
+
+
+def _state(publication: StoredPublication | None, done: bool) -> AttemptState:
+    if publication is None and done:
+        return AttemptState.SUCCEEDED
     if publication is None or publication.record.state is PublicationState.NOT_PUBLISHED:
         return AttemptState.FAILED
     if publication.record.state is PublicationState.PUBLISHED:

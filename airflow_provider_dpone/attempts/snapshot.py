@@ -179,14 +179,12 @@ class SnapshotCell:
         )
         identity = admissible.identity(self._work.coordinates, self._work.plan_sha256())
         with steps("publish", f"publishing {admissible.database}.{admissible.table}"):
-            intent = publisher.prepare(identity, generation_sha256)
+            prepared = publisher.prepare(identity, generation_sha256)
+            intent, _ = world.publications.read(prepared.intent_sha256)
             gate.note_dispatch(credential.name, intent.query_id())
-            self._stop.check()
-            publisher.publish(intent.digest())
+            publisher.publish(prepared.intent_sha256)
 
-    def _copy(
-        self, admissible: Admissible, conversion: Conversion, generation: str, retained: list[str]
-    ) -> _Copied:
+    def _copy(self, admissible: Admissible, conversion: Conversion, generation: str, retained: list[str]) -> _Copied:
         world, steps, work = self._world, self._steps, self._work
         attempt = admitted(self._attempt)
         gate, journal = world.gate_of(attempt), world.journal(attempt)

@@ -100,7 +100,9 @@ def table_aggregates(conversion: Conversion, rows: int, values: Sequence[Sequenc
     for column, (nulls, low, high, total) in zip(conversion.columns, values, strict=True):
         shape = shape_of(column)
         if nulls is None:
-            raise CounterUnreadable(f"the count of NULLs of column {column.name!r} could not be read", column=column.name)
+            raise CounterUnreadable(
+                f"the count of NULLs of column {column.name!r} could not be read", column=column.name
+            )
         total_shape = Shape.NUMBER if total is not None else shape
         columns.append(
             ColumnAggregate(

@@ -23,13 +23,12 @@ import pyarrow as pa
 from airflow_provider_dpone.contracts.columns import SourceColumn, SourceTable, ValueKind
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign
 from airflow_provider_dpone.errors import DesignMismatch, TypeNotMapped, ValueNotExact
-from airflow_provider_dpone.transfer.target_types import TargetType, parse_type
+from airflow_provider_dpone.transfer.target_types import UTC_ZONES, TargetType, parse_type
 from airflow_provider_dpone.transfer.values import CONVERTERS, Converter, Unfit, convert_list, storage_of
 
 Form = Literal["native", "text"]
 #: Names a raw value the driver delivers in a changed form, for example an infinite timestamp; None: no better name.
 Explain = Callable[[ValueKind, object], str | None]
-_UTC = (None, "UTC", "Etc/UTC")
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,8 @@ def _shown(scalar: pa.Scalar) -> str:
     if pa.types.is_temporal(scalar.type):
         if pa.types.is_time(scalar.type):
             return f"{scalar.value} {scalar.type.unit} after midnight"
-        unit = "D" if pa.types.is_date32(scalar.type) else scalar.type.unit
-        return str(np.datetime64(scalar.value, unit))
+        numpy_type = "datetime64[D]" if pa.types.is_date32(scalar.type) else f"datetime64[{scalar.type.unit}]"
+        return str(np.array(scalar.value, np.int64).astype(numpy_type))
     value = scalar.as_py()
     text = repr(value) if isinstance(value, str | bytes) else str(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
@@ -136,9 +135,10 @@ def plan_conversion(
         raise TypeNotMapped(_listed("types are not mapped", source, untyped), problems=untyped)
     for column in columns:
         if column.source.nullable and not column.target.nullable:
+            cure = "" if column.target.family == "Array" else f" or the target column Nullable({column.target.text})"
             problems.append(
                 f"{column.name!r} may hold NULL in the source, but {column.target.text} cannot; declare the source "
-                f"column NOT NULL or the target column Nullable({column.target.text})"
+                f"column NOT NULL{cure}"
             )
         if column.target.family == "Array" and "." in column.name:
             problems.append(f"{column.name!r} would be read as part of a Nested column; rename it")
@@ -160,8 +160,11 @@ def _name_problems(source: SourceTable, target_columns: Sequence[ColumnDesign]) 
                  for name in ours if name not in theirs]  # fmt: skip
     problems += [f"target column {name!r} has no column of exactly that name in the source"
                  for name in theirs if name not in ours]  # fmt: skip
-    problems += [f"target column {design.name!r} is {design.default_kind} and cannot be written"
-                 for design in target_columns if design.default_kind in ("MATERIALIZED", "ALIAS", "EPHEMERAL")]  # fmt: skip
+    problems += [
+        f"target column {design.name!r} is {design.default_kind} and cannot be written"
+        for design in target_columns
+        if design.default_kind in ("MATERIALIZED", "ALIAS", "EPHEMERAL")
+    ]
     return problems
 
 
@@ -178,7 +181,7 @@ def _plan_column(source: SourceColumn, target: TargetType) -> ColumnConversion:
     elif target.family != "Array":
         native = CONVERTERS.get((source.kind, target.family))
         if native is not None:
-            if source.kind is ValueKind.TIMESTAMP and target.zone not in _UTC:
+            if source.kind is ValueKind.TIMESTAMP and target.zone not in UTC_ZONES:
                 raise refuse(
                     "a timestamp without time zone is no point in time, so it cannot go into a column with a zone; "
                     "use DateTime64(6) or DateTime64(6, 'UTC'), or a timestamptz source column"

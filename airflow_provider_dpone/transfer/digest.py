@@ -30,8 +30,15 @@ class DigestBuilder:
 
     def add(self, encoded: EncodedRows) -> None:
         """Digest every row of the piece."""
-        sha256, data = hashlib.sha256, encoded.data
-        digests = b"".join([sha256(data[start:end]).digest() for start, end in pairwise(encoded.offsets.tolist())])
+        sha256 = hashlib.sha256
+        if encoded.rows == 1:
+            row = sha256()
+            for part in encoded.parts:
+                row.update(part)
+            digests = row.digest()
+        else:
+            data = encoded.data
+            digests = b"".join([sha256(data[start:end]).digest() for start, end in pairwise(encoded.offsets.tolist())])
         # A digest is a little-endian number of eight 32-bit lanes; sums of lanes cannot overflow 64 bits.
         lanes = np.frombuffer(digests, "<u4").reshape(-1, 8).sum(axis=0, dtype=np.uint64)
         self._sum += sum(int(lane) << (32 * i) for i, lane in enumerate(lanes))

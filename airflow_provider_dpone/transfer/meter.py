@@ -97,7 +97,9 @@ class Meter:
 
 def _known(name: str, value: int | None) -> int:
     if value is None or value < 0:
-        raise CounterUnreadable(f"{name} could not be read while the stream ran; it is never taken as zero", counter=name)
+        raise CounterUnreadable(
+            f"{name} could not be read while the stream ran; it is never taken as zero", counter=name
+        )
     return value
 
 

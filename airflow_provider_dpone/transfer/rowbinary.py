@@ -6,7 +6,7 @@ variable-size parts (strings, arrays), which stay where they are; Arrow joins th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,20 +18,43 @@ from airflow_provider_dpone.errors import ValueNotExact
 from airflow_provider_dpone.transfer.target_types import TargetType
 
 Bytes2D = npt.NDArray[np.uint8]
-Keep = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 _UUID_ORDER = [7, 6, 5, 4, 3, 2, 1, 0, 15, 14, 13, 12, 11, 10, 9, 8]
 
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows one after another in ``data``; row ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
+    """Rows one after another: the bytes of ``parts`` joined, where row ``i`` begins at ``offsets[i]``.
 
-    data: bytes
+    Many rows come as one part. A single row may come as several, which are views of the batch it was made from, so
+    that a very large value is never copied.
+    """
+
+    parts: tuple[bytes | memoryview, ...]
     offsets: npt.NDArray[np.int64]
 
     @property
     def rows(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def size(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def data(self) -> bytes:
+        """All bytes as one object."""
+        first = self.parts[0] if self.parts else b""
+        return first if len(self.parts) == 1 and isinstance(first, bytes) else b"".join(self.parts)
+
+    def chunks(self, limit: int) -> Iterator[bytes]:
+        """The bytes to send, a large part in pieces of ``limit``."""
+        for part in self.parts:
+            if isinstance(part, bytes):
+                yield part
+            else:
+                for start in range(0, len(part), limit):
+                    yield bytes(part[start : start + limit])
 
 
 def encode_rows(batch: pa.RecordBatch, types: Sequence[TargetType]) -> EncodedRows:
@@ -39,12 +62,27 @@ def encode_rows(batch: pa.RecordBatch, types: Sequence[TargetType]) -> EncodedRo
 
     :raises ValueNotExact: NULL in a column whose type does not take it.
     """
-    joined = _join([batch.column(i) for i in range(batch.num_columns)], types, batch.num_rows)
-    offsets = np.frombuffer(joined.buffers()[1], np.int32, count=len(joined) + 1, offset=joined.offset * 4)
+    pieces = _pieces([batch.column(i) for i in range(batch.num_columns)], types, batch.num_rows)
+    if batch.num_rows == 1:
+        parts = [_values(piece)[0] for piece in pieces]
+        total = sum(len(part) for part in parts)
+        return EncodedRows(tuple(part for part in parts if len(part)), np.array([0, total], np.int64))
+    joined = pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+    values, offsets = _values(joined)
+    return EncodedRows((bytes(values),), offsets)
+
+
+def _values(array: pa.Array) -> tuple[memoryview, npt.NDArray[np.int64]]:
+    """A view of all bytes of a binary array, and where each value begins in it."""
+    offsets = _offsets(array)
     first, last = int(offsets[0]), int(offsets[-1])
-    values = joined.buffers()[2]
-    data = values.slice(first, last - first).to_pybytes() if values is not None else b""
-    return EncodedRows(data, offsets.astype(np.int64) - first)
+    values = array.buffers()[2]
+    view = memoryview(b"") if values is None else memoryview(values.slice(first, last - first))
+    return view, offsets.astype(np.int64) - first
+
+
+def _offsets(array: pa.Array) -> npt.NDArray[np.int32]:
+    return np.frombuffer(array.buffers()[1], np.int32, count=len(array) + 1, offset=array.offset * 4)
 
 
 class _Row:
@@ -54,12 +92,17 @@ class _Row:
         self.rows = rows
         self.pieces: list[pa.Array] = []
         self._blocks: list[Bytes2D] = []
-        self._keeps: list[Keep | None] = []
 
-    def fixed(self, block: Bytes2D, keep: Keep | None = None) -> None:
-        """Add a column of fixed-width bytes; where ``keep`` is false the byte is left out."""
+    def fixed(self, block: Bytes2D) -> None:
+        """Add bytes that every row has."""
         self._blocks.append(block)
-        self._keeps.append(keep)
+
+    def optional(self, block: Bytes2D, present: Mask) -> None:
+        """Add bytes that only some rows have; a row has all of its ``block`` or none."""
+        width = block.shape[1]
+        offsets = np.zeros(self.rows + 1, np.int32)
+        np.cumsum(present, out=offsets[1:])
+        self.varying(_byte_strings(offsets * np.int32(width), block[present]))
 
     def varying(self, payload: pa.Array) -> None:
         """Add a column of byte strings (no NULL)."""
@@ -68,58 +111,68 @@ class _Row:
 
     def close(self) -> None:
         """Turn the fixed-width parts collected so far into one piece."""
-        if not self._blocks:
-            return
-        block = self._blocks[0] if len(self._blocks) == 1 else np.concatenate(self._blocks, axis=1)
-        width = block.shape[1]
-        if all(keep is None for keep in self._keeps):
-            flat = np.ascontiguousarray(block).reshape(-1)
-            offsets = np.arange(self.rows + 1, dtype=np.int32) * np.int32(width)
-        else:
-            keeps = [np.ones(part.shape, np.bool_) if keep is None else keep
-                     for part, keep in zip(self._blocks, self._keeps, strict=True)]  # fmt: skip
-            kept = np.concatenate(keeps, axis=1)
-            flat = block[kept]
-            offsets = np.zeros(self.rows + 1, dtype=np.int32)
-            np.cumsum(kept.sum(axis=1), out=offsets[1:])
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(flat)]
-        self.pieces.append(pa.Array.from_buffers(pa.binary(), self.rows, buffers))
-        self._blocks, self._keeps = [], []
+        if self._blocks:
+            block = self._blocks[0] if len(self._blocks) == 1 else np.concatenate(self._blocks, axis=1)
+            offsets = np.arange(self.rows + 1, dtype=np.int32) * np.int32(block.shape[1])
+            self.pieces.append(_byte_strings(offsets, np.ascontiguousarray(block)))
+            self._blocks = []
 
 
-def _join(columns: Sequence[pa.Array], types: Sequence[TargetType], rows: int) -> pa.Array:
+def _byte_strings(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8] | bytes) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _pieces(columns: Sequence[pa.Array], types: Sequence[TargetType], rows: int) -> list[pa.Array]:
     row = _Row(rows)
     for array, kind in zip(columns, types, strict=True):
         _add_column(row, array, kind)
     row.close()
-    if len(row.pieces) == 1:
-        return row.pieces[0]
-    return pc.binary_join_element_wise(*row.pieces, pa.scalar(b"", pa.binary()))
+    return row.pieces
 
 
 def _add_column(row: _Row, array: pa.Array, kind: TargetType) -> None:
-    nulls: npt.NDArray[np.uint8] | None = None
+    present: Mask | None = None
     if array.null_count:
         if not kind.nullable:
             raise ValueNotExact(f"NULL reached a column of type {kind.text}, which does not take it")
-        nulls = np.asarray(array.is_null()).astype(np.uint8)
+        present = np.asarray(array.is_valid())
+    if kind.nullable:
+        row.fixed(np.zeros((row.rows, 1), np.uint8) if present is None else (~present).view(np.uint8)[:, None])
     if kind.width:
-        _add_fixed(row, _fixed_block(array, kind), kind, nulls)
-    elif kind.family == "Array":
-        payload, counts = _list_payload(array, kind)
-        row.fixed(*_leb128(counts))
-        row.varying(payload)
-    else:
-        _add_strings(row, array, kind, nulls)
-
-
-def _add_fixed(row: _Row, block: Bytes2D, kind: TargetType, nulls: npt.NDArray[np.uint8] | None) -> None:
-    if not kind.nullable:
-        row.fixed(block)
+        block = _fixed_block(array, kind)
+        if present is None:
+            row.fixed(block)
+        else:
+            row.optional(block, present)
         return
-    flag = np.zeros((row.rows, 1), np.uint8) if nulls is None else nulls[:, None]
-    row.fixed(flag)
-    row.fixed(block, None if nulls is None else np.broadcast_to(flag == 0, block.shape))
+    if kind.family == "Array":
+        payload, lengths = _list_payload(array, kind)
+    else:
+        payload = array if present is None else pc.fill_null(array, pa.scalar(b"", pa.binary()))
+        lengths = np.diff(_offsets(payload))
+    _add_lengths(row, lengths, present)
+    row.varying(payload)
+
+
+def _add_lengths(row: _Row, lengths: npt.NDArray[np.integer], present: Mask | None) -> None:
+    """LEB128 of each length (seven bits a byte), where ``present``."""
+    longest = int(lengths.max(initial=0))
+    if longest < 0x80:
+        block = lengths.astype(np.uint8)[:, None]
+        if present is None:
+            row.fixed(block)
+        else:
+            row.optional(block, present)
+        return
+    shifts = np.arange((longest.bit_length() + 6) // 7, dtype=np.int64) * 7
+    groups = lengths.astype(np.int64)[:, None] >> shifts
+    keep = groups > 0
+    keep[:, 0] = True if present is None else present
+    more = np.zeros_like(groups)
+    more[:, :-1] = np.where(groups[:, 1:] > 0, 0x80, 0)
+    offsets = np.zeros(row.rows + 1, np.int32)
+    np.cumsum(np.count_nonzero(keep, axis=1), out=offsets[1:])
+    row.varying(_byte_strings(offsets, ((groups & 0x7F) | more).astype(np.uint8)[keep]))
 
 
 def _fixed_block(array: pa.Array, kind: TargetType) -> Bytes2D:
@@ -138,37 +191,6 @@ def _fixed_block(array: pa.Array, kind: TargetType) -> Bytes2D:
     return block[:, : kind.width]
 
 
-def _add_strings(row: _Row, array: pa.Array, kind: TargetType, nulls: npt.NDArray[np.uint8] | None) -> None:
-    payload = array
-    if nulls is not None:
-        payload = pc.fill_null(array, pa.scalar(b"", pa.binary()))
-    offsets = np.frombuffer(payload.buffers()[1], np.int32, count=len(payload) + 1, offset=payload.offset * 4)
-    prefix, keep = _leb128(np.diff(offsets))
-    if kind.nullable:
-        flag = np.zeros((row.rows, 1), np.uint8) if nulls is None else nulls[:, None]
-        row.fixed(flag)
-        if nulls is not None:
-            present = np.broadcast_to(flag == 0, prefix.shape)
-            keep = present if keep is None else keep & present
-    row.fixed(prefix, keep)
-    row.varying(payload)
-
-
-def _leb128(lengths: npt.NDArray[np.integer]) -> tuple[Bytes2D, Keep | None]:
-    """Variable-length prefixes, seven bits a byte; without a mask when all fit one byte."""
-    longest = int(lengths.max(initial=0))
-    if longest < 0x80:
-        return lengths.astype(np.uint8)[:, None], None
-    size = (longest.bit_length() + 6) // 7
-    shifts = np.arange(size, dtype=np.int64) * 7
-    groups = lengths.astype(np.int64)[:, None] >> shifts
-    keep = groups > 0
-    keep[:, 0] = True
-    more = np.zeros_like(groups)
-    more[:, :-1] = np.where(keep[:, 1:], 0x80, 0)
-    return ((groups & 0x7F) | more).astype(np.uint8), keep
-
-
 def _list_payload(array: pa.Array, kind: TargetType) -> tuple[pa.Array, npt.NDArray[np.integer]]:
     """The encoded elements of each list as one byte string, and the number of elements."""
     assert kind.element is not None
@@ -177,5 +199,4 @@ def _list_payload(array: pa.Array, kind: TargetType) -> tuple[pa.Array, npt.NDAr
     elements = array.values.slice(first, last - first)
     encoded = encode_rows(pa.RecordBatch.from_arrays([elements], ["element"]), [kind.element])
     bounds = encoded.offsets[offsets - first].astype(np.int32)
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(encoded.data)]
-    return pa.Array.from_buffers(pa.binary(), len(array), buffers), np.diff(offsets)
+    return _byte_strings(bounds, encoded.data), np.diff(offsets)

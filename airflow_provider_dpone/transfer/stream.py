@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -22,14 +22,15 @@ from airflow_provider_dpone.errors import Stopped
 from airflow_provider_dpone.transfer.convert import Conversion
 from airflow_provider_dpone.transfer.digest import DigestBuilder
 from airflow_provider_dpone.transfer.meter import Meter
-from airflow_provider_dpone.transfer.rowbinary import encode_rows
+from airflow_provider_dpone.transfer.rowbinary import EncodedRows, encode_rows
 
 T = TypeVar("T")
 #: Rows and bytes encoded at once; small enough to stay in cache, large enough to spread the cost of a call.
 PIECE_ROWS = 16384
 PIECE_BYTES = 4 * 2**20
-#: Bytes that may wait between two threads.
+#: Bytes that may lie between two threads, those the taker still works on included.
 QUEUE_BYTES = 16 * 2**20
+SEND_BYTES = 2**20
 _TICK = 0.1
 
 Progress = Callable[[int, int, float], None]
@@ -88,7 +89,7 @@ def stream_snapshot(
             sent = True
             send(_chain(first, body))
         run.drained()
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - kept and raised below, once the threads have ended
         run.fail(error)
     finally:
         run.ended.set()
@@ -122,7 +123,7 @@ class _Run:
         self.error: BaseException | None = None
         self._lock = threading.Lock()
         self.raw: _Queue[pa.RecordBatch] = _Queue(self.check)
-        self.chunks: _Queue[bytes] = _Queue(self.check)
+        self.encoded: _Queue[EncodedRows] = _Queue(self.check)
         self._complete = False
 
     def fail(self, error: BaseException) -> None:
@@ -143,14 +144,19 @@ class _Run:
         """Run one side; its failure becomes the failure of the stream."""
         try:
             work(*args)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by stream_snapshot in the caller's thread
             self.fail(error)
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> None:
-        for batch in batches:
-            self.check()
-            self.raw.put(batch, batch.nbytes)
-            del batch  # not held while the next one is read
+        source = iter(batches)
+        try:
+            for batch in source:
+                self.check()
+                self.raw.put(batch, batch.nbytes)
+                del batch  # not held while the next one is read
+        finally:
+            if isinstance(source, Generator):
+                source.close()  # ends the read here and now, not when memory is collected
         self.raw.close()
 
     def encode(self) -> None:
@@ -161,16 +167,19 @@ class _Run:
                 self.check()
                 encoded = encode_rows(self.conversion.convert(piece, self.digest.rows), types)
                 self.digest.add(encoded)
-                self.chunks.put(encoded.data, len(encoded.data))
+                self.encoded.put(encoded, encoded.size)
+                del encoded, piece
             del batch
-        self.chunks.close()
+        self.encoded.close()
 
     def body(self) -> Iterator[bytes]:
         """What is sent. Ends only when every row went through, within all ceilings."""
         try:
-            for chunk in self.chunks:
-                self.meter.send(len(chunk))
-                yield chunk
+            for encoded in self.encoded:
+                for chunk in encoded.chunks(SEND_BYTES):
+                    self.meter.send(len(chunk))
+                    yield chunk
+                del encoded
             self.meter.finish()
             self.check()
         except Exception as error:
@@ -211,7 +220,10 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class _Queue(Generic[T]):
-    """Hands items from one thread to another; at most QUEUE_BYTES wait, but always at least one item may."""
+    """Hands items from one thread to another.
+
+    At most QUEUE_BYTES lie in it, but always at least one item may. An item counts until the taker asks for the next.
+    """
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
@@ -222,7 +234,7 @@ class _Queue(Generic[T]):
 
     def put(self, item: T, size: int) -> None:
         with self._changed:
-            while self._items and self._bytes + size > QUEUE_BYTES:
+            while self._bytes and self._bytes + size > QUEUE_BYTES:
                 self._check()
                 self._changed.wait(_TICK)
             self._items.append((item, size))
@@ -245,7 +257,8 @@ class _Queue(Generic[T]):
                 if not self._items:
                     return
                 item, size = self._items.popleft()
-                self._bytes -= size
-                self._changed.notify_all()
             yield item
             del item
+            with self._changed:
+                self._bytes -= size
+                self._changed.notify_all()

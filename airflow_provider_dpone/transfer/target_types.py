@@ -13,7 +13,9 @@ import pyarrow as pa
 
 from airflow_provider_dpone.errors import TypeNotMapped
 
-_TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>-?\d+)|(?P<text>'(?:[^'\\]|\\.|'')*')|(?P<sign>[(),=]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>-?\d+)|(?P<text>'(?:[^'\\]|\\.|'')*')|(?P<sign>[(),=]))"
+)
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)|''", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "a": "\a", "v": "\v"}
 
@@ -38,6 +40,8 @@ DATE_RANGE: Final = (0, 65535)
 DATE32_RANGE: Final = (-25567, 120529)
 DATETIME_RANGE: Final = (0, 2**32 - 1)
 DAY: Final = 86400
+#: Zones in which a wall clock is stored as it reads; None is a column without a zone.
+UTC_ZONES: Final = (None, "UTC", "Etc/UTC")
 #: Largest absolute second of Time and Time64 (999:59:59).
 TIME_LIMIT: Final = 3599999
 
@@ -72,7 +76,7 @@ class TargetType:
         """
         if self.family == "DateTime":
             return DATETIME_RANGE[0], DATETIME_RANGE[1] + 1
-        margin = 0 if self.zone in (None, "UTC") else DAY
+        margin = 0 if self.zone in UTC_ZONES else DAY
         first, last = DATE32_RANGE[0] * DAY + margin, (DATE32_RANGE[1] + 1) * DAY - margin
         return first, min(last, (2**63 - 1) // 10**self.scale)
 
@@ -158,7 +162,9 @@ class _Parser:
             at = match.end()
 
     def refuse(self, why: str) -> TypeNotMapped:
-        return TypeNotMapped(f"the target type {self.text!r} is not supported: {why}", target_type=self.text, reason=why)
+        return TypeNotMapped(
+            f"the target type {self.text!r} is not supported: {why}", target_type=self.text, reason=why
+        )
 
     def take(self, group: str, value: str | None = None) -> str:
         if self.position < len(self.tokens):
@@ -206,7 +212,10 @@ class _Parser:
 
     def _text(self, start: int) -> str:
         """The type's own text, normalised in spacing."""
-        return "".join(", " if token == "," else " = " if token == "=" else token for _, token in self.tokens[start : self.position])
+        return "".join(
+            ", " if token == "," else " = " if token == "=" else token
+            for _, token in self.tokens[start : self.position]
+        )
 
     def _datetime(self, start: int) -> TargetType:
         zone = None

@@ -212,7 +212,10 @@ def date_to_date(array: pa.Array, target: TargetType) -> pa.Array:
     bad = (days < low) | (days > high)
     if array.null_count:
         bad &= np.asarray(array.is_valid())
-    _check(bad, "the range is 1970-01-01 to 2149-06-06" if high == DATE_RANGE[1] else "the range is 1900-01-01 to 2299-12-31")
+    _check(
+        bad,
+        "the range is 1970-01-01 to 2149-06-06" if high == DATE_RANGE[1] else "the range is 1900-01-01 to 2299-12-31",
+    )
     return _rebuild(days.astype(np.uint16 if target.family == "Date" else np.int32), array, target.arrow)
 
 

@@ -1,5 +1,7 @@
 """Values travel from a real PostgreSQL into a real ClickHouse engine exactly, or are refused."""
 
+# ruff: noqa: E501 - tables of values read better in one line
+
 from __future__ import annotations
 
 import os
@@ -7,18 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from transfer_fixtures import EmbeddedPostgres, embedded_postgres_server
-from transfer_support import Engine, copy, meter, plan
 
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
 from airflow_provider_dpone.engines.postgres.snapshot import open_snapshot
 from airflow_provider_dpone.errors import DesignMismatch, DponeError, TypeNotMapped, ValueNotExact
 from airflow_provider_dpone.transfer.stream import stream_snapshot
+from tests.integration.transfer_fixtures import EmbeddedPostgres, embedded_postgres_server
+from tests.integration.transfer_support import Engine, copy, meter, plan
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,10 @@ def refuse(params: PostgresParams, engine: Engine, source: str, columns: dict[st
 
 
 def test_a01_uuid_keeps_its_text(params: PostgresParams, engine: Engine, tables: Tables) -> None:
-    t = tables.make("u uuid not null, s uuid", "values ('01020304-0506-0708-090a-0b0c0d0e0f10', '01020304-0506-0708-090a-0b0c0d0e0f10'), ('ffffffff-0000-0000-0000-000000000001', null)")
+    t = tables.make(
+        "u uuid not null, s uuid",
+        "values ('01020304-0506-0708-090a-0b0c0d0e0f10', '01020304-0506-0708-090a-0b0c0d0e0f10'), ('ffffffff-0000-0000-0000-000000000001', null)",
+    )
     copy(params, engine, t, {"u": "UUID", "s": "Nullable(String)"})
     assert engine.values(t, "toString(u)") == [
         "01020304-0506-0708-090a-0b0c0d0e0f10", "ffffffff-0000-0000-0000-000000000001",
@@ -107,7 +109,9 @@ def test_decimal_with_more_zeros_than_any_type_holds_is_still_exact(
 def test_a13_naive_timestamp_is_the_same_on_every_worker(
     params: PostgresParams, engine: Engine, tables: Tables
 ) -> None:
-    t = tables.make("a timestamp not null, b timestamptz not null", "values ('2024-03-31 03:30', '2024-03-31 03:30+03')")
+    t = tables.make(
+        "a timestamp not null, b timestamptz not null", "values ('2024-03-31 03:30', '2024-03-31 03:30+03')"
+    )
     contents = set()
     before = os.environ.get("TZ")
     try:
@@ -162,7 +166,9 @@ def test_a16_empty_text_and_null_are_never_mixed(params: PostgresParams, engine:
 def test_a27_bytes_beside_text_and_bytes_that_are_no_text(
     params: PostgresParams, engine: Engine, tables: Tables
 ) -> None:
-    t = tables.make("a bytea, b varchar(10)", "values ('\\x00de', '00de'), ('\\xff00fe', 'é'), (null, null), ('\\x', '')")
+    t = tables.make(
+        "a bytea, b varchar(10)", "values ('\\x00de', '00de'), ('\\xff00fe', 'é'), (null, null), ('\\x', '')"
+    )
     copy(params, engine, t, {"a": "Nullable(String)", "b": "LowCardinality(Nullable(String))"})
     assert engine.values(t, "hex(a), b", "a NULLS LAST") == [("", ""), ("00DE", "00de"), ("FF00FE", "é"), (None, None)]
 
@@ -173,9 +179,7 @@ def test_a30_identical_rows_are_all_kept(params: PostgresParams, engine: Engine,
     assert result.content.rows == 50000
 
 
-def test_a34_rows_changed_during_the_read_are_not_seen(
-    params: PostgresParams, engine: Engine, tables: Tables
-) -> None:
+def test_a34_rows_changed_during_the_read_are_not_seen(params: PostgresParams, engine: Engine, tables: Tables) -> None:
     t = tables.make("a int not null, b text not null", "select n, repeat('x', 500) from generate_series(1, 60000) n")
     designs = engine.create(t, {"a": "Int32", "b": "String"})
     with open_snapshot(params, "public", t) as snapshot:
@@ -238,7 +242,20 @@ def test_a41_an_empty_source_makes_an_empty_target_without_a_request(
 
 
 def test_a42_a43_names_are_kept_and_never_merged(params: PostgresParams, engine: Engine, tables: Tables) -> None:
-    names = ["Minimum Value", "a`b", "a]b", "sélect", "order", "Name", "name", "a.b", 'q"uote', "back\\slash", "new\nline", "a%s{}"]
+    names = [
+        "Minimum Value",
+        "a`b",
+        "a]b",
+        "sélect",
+        "order",
+        "Name",
+        "name",
+        "a.b",
+        'q"uote',
+        "back\\slash",
+        "new\nline",
+        "a%s{}",
+    ]
     listed = ", ".join('"' + name.replace('"', '""') + '" int not null' for name in names)
     t = tables.make(listed, "values (" + ", ".join(map(str, range(len(names)))) + ")")
     copy(params, engine, t, dict.fromkeys(reversed(names), "Int32"))
@@ -382,7 +399,12 @@ ARRAYS = [
     ("int[]", "('{1,NULL}')", "Array(Nullable(Int64))", ["[1,NULL]"]),
     ("text[]", """('{"a",NULL,""}'), ('{x}')""", "Array(Nullable(String))", ["['a',NULL,'']", "['x']"]),
     ("numeric[]", "('{1.5,-2}')", "Array(Decimal(9, 2))", ["[1.5,-2]"]),
-    ("uuid[]", "('{01020304-0506-0708-090a-0b0c0d0e0f10}')", "Array(UUID)", ["['01020304-0506-0708-090a-0b0c0d0e0f10']"]),
+    (
+        "uuid[]",
+        "('{01020304-0506-0708-090a-0b0c0d0e0f10}')",
+        "Array(UUID)",
+        ["['01020304-0506-0708-090a-0b0c0d0e0f10']"],
+    ),
     ("date[]", "('{2024-01-01}')", "Array(Date)", ["['2024-01-01']"]),
     ("timestamp[]", "('{2024-01-01 00:00:00.5}')", "Array(DateTime64(6, 'UTC'))", ["['2024-01-01 00:00:00.500000']"]),
     ("boolean[]", "('{t,f}')", "Array(Bool)", ["[true,false]"]),
@@ -431,13 +453,22 @@ def test_domains_and_enums_are_followed(params: PostgresParams, engine: Engine, 
     run("CREATE DOMAIN public.price AS numeric(10,2) CHECK (VALUE >= 0)")
     run("CREATE DOMAIN public.rebate AS public.price")
     run("CREATE TYPE public.mood AS ENUM ('sad', 'ok', 'it''s')")
-    t = tables.make("a public.rebate not null, b public.mood, c public.price[] not null", "values (1.25, 'it''s', '{2}')")
-    copy(params, engine, t, {"a": "Decimal(10, 2)", "b": "Nullable(Enum8('sad' = 1, 'ok' = 2, 'it\\'s' = 3))", "c": "String"})
+    t = tables.make(
+        "a public.rebate not null, b public.mood, c public.price[] not null", "values (1.25, 'it''s', '{2}')"
+    )
+    copy(
+        params,
+        engine,
+        t,
+        {"a": "Decimal(10, 2)", "b": "Nullable(Enum8('sad' = 1, 'ok' = 2, 'it\\'s' = 3))", "c": "String"},
+    )
     assert engine.values(t, "toString(a), toString(b), c") == [("1.25", "it's", "{2.00}")]
 
 
 def test_generated_columns_are_read_by_name(params: PostgresParams, engine: Engine, tables: Tables) -> None:
-    t = tables.make("a int not null, g int generated always as (a * 2) stored, v int generated always as (a * 3) virtual, z text not null")
+    t = tables.make(
+        "a int not null, g int generated always as (a * 2) stored, v int generated always as (a * 3) virtual, z text not null"
+    )
     tables.connection.execute(f"INSERT INTO {t} (a, z) VALUES (1, 'z')".encode())
     copy(params, engine, t, {"z": "String", "v": "Nullable(Int32)", "g": "Nullable(Int32)", "a": "Int32"})
     assert engine.values(t, "a, g, v, z") == [(1, 2, 3, "z")]

@@ -51,14 +51,23 @@ def embedded_postgres_server(*, durable: bool = False) -> Iterator[EmbeddedPostg
     env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     subprocess.run(
         [bin_dir / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"],
-        check=True, capture_output=True, env=env, cwd=base, **identity,
+        check=True,
+        capture_output=True,
+        env=env,
+        cwd=base,
+        **identity,
     )
     port = _free_port()
     options = ["-c", f"fsync={'on' if durable else 'off'}", "-c", "max_connections=40", "-c", "jit=off"]
     with (base / "log").open("wb") as log:
         server = subprocess.Popen(
             [bin_dir / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), "-k", "", *options],
-            stdout=log, stderr=log, env=env, cwd=base, start_new_session=True, **identity,
+            stdout=log,
+            stderr=log,
+            env=env,
+            cwd=base,
+            start_new_session=True,
+            **identity,
         )
     try:
         running = EmbeddedPostgres(port)

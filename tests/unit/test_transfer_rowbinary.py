@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-from transfer_reference import digest, encode_value
-
 from airflow_provider_dpone.errors import ValueNotExact
 from airflow_provider_dpone.transfer.digest import DigestBuilder
 from airflow_provider_dpone.transfer.rowbinary import encode_rows
 from airflow_provider_dpone.transfer.target_types import TargetType, parse_type
+from tests.unit.transfer_reference import digest, encode_value
 
 
 def integers(kind: TargetType) -> st.SearchStrategy[int]:
@@ -40,9 +36,9 @@ TEXTS = st.one_of(
     st.binary(max_size=12), st.integers(120, 140).map(lambda n: b"x" * n), st.just(b"y" * 16500), st.just(b"")
 )
 VALUES: dict[str, Any] = {
-    **{name: integers for name in ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")},
-    **{name: wide for name in ("Int128", "UInt128", "Int256", "UInt256")},
-    **{name: decimals for name in ("Decimal(9, 4)", "Decimal(18, 0)", "Decimal(38, 18)", "Decimal(76, 38)")},
+    **dict.fromkeys(("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"), integers),
+    **dict.fromkeys(("Int128", "UInt128", "Int256", "UInt256"), wide),
+    **dict.fromkeys(("Decimal(9, 4)", "Decimal(18, 0)", "Decimal(38, 18)", "Decimal(76, 38)"), decimals),
     "Float32": lambda kind: st.floats(width=32, allow_nan=True),
     "Float64": lambda kind: st.floats(allow_nan=True),
     "Bool": lambda kind: st.booleans(),

@@ -9,7 +9,6 @@ from typing import Any
 
 from airflow_provider_dpone.transfer.target_types import TargetType, decimal_width
 
-
 _WIDE = Context(prec=200)
 
 
@@ -67,5 +66,3 @@ def encode_present(value: Any, kind: TargetType) -> bytes:
 def digest(rows: list[bytes]) -> tuple[int, str]:
     total = sum(int.from_bytes(hashlib.sha256(row).digest(), "little") for row in rows)
     return len(rows), format(total % 2**256, "064x")
-
-

@@ -32,7 +32,9 @@ BATCH_BYTES: Final = 8 * 2**20
 class PostgresSnapshot:
     """An open snapshot. Made by :func:`open_snapshot`; ends with its ``with`` block."""
 
-    def __init__(self, params: PostgresParams, connection: psycopg.Connection, table: SourceTable, snapshot_id: str) -> None:
+    def __init__(
+        self, params: PostgresParams, connection: psycopg.Connection, table: SourceTable, snapshot_id: str
+    ) -> None:
         self.table = table
         self.snapshot_id = snapshot_id
         self.taken_at = datetime.now(UTC)
@@ -60,21 +62,24 @@ class PostgresSnapshot:
         self._require_plain_lists(conversion)
         columns = ", ".join(f"{read_sql(column)} AS {quoted(column.name)}" for column in conversion.columns)
         select = f"SELECT {columns} FROM {quoted(self.table.namespace, self.table.name)}"  # noqa: S608
-        with translated(self._params, "reading the source"), adbc.connect(self._params.conninfo()) as connection:
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.snapshot_id}'")
-                for pin in pins():
-                    cursor.execute(pin)
-                cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+        with (
+            translated(self._params, "reading the source"),
+            adbc.connect(self._params.conninfo()) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.snapshot_id}'")
+            for pin in pins():
+                cursor.execute(pin)
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+            with self._lock:
+                self._cancel_read = cursor.adbc_cancel
+            try:
+                cursor.execute(select)
+                yield from cursor.fetch_record_batch()
+            finally:
                 with self._lock:
-                    self._cancel_read = cursor.adbc_cancel
-                try:
-                    cursor.execute(select)
-                    yield from cursor.fetch_record_batch()
-                finally:
-                    with self._lock:
-                        self._cancel_read = None
+                    self._cancel_read = None
 
     def cancel(self) -> None:
         """Make whatever statement runs in this snapshot fail soon. Safe from any thread, also when none runs."""
@@ -147,7 +152,7 @@ def _begin_locked(connection: psycopg.Connection, namespace: str, name: str) -> 
             raise
         begin()
         # LOCK does not take a materialized view; a first read does. A refresh just before it shows whole and new.
-        connection.execute(f"SELECT FROM {relation} LIMIT 0".encode())  # noqa: S608
+        connection.execute(f"SELECT FROM {relation} LIMIT 0".encode())
 
 
 def describe_table(params: PostgresParams, namespace: str, name: str) -> SourceTable:

@@ -113,8 +113,14 @@ class Core:
             return list(self._running.values())
 
     def _parse_time(self, text: str) -> int:
-        sql = "SELECT toInt64(toUnixTimestamp(parseDateTimeBestEffort({text:String}, 'UTC'))) AS at"
-        return int(self.engine.rows(sql, {"text": text})[0]["at"])
+        return int(self.engine.rows(f"SELECT toUnixTimestamp(parseDateTimeBestEffort({quote_string(text)}, 'UTC')) AS at")[0]["at"])
+
+    def _canonical(self, text: str) -> str:
+        try:
+            return str(self.engine.rows(f"SELECT formatQuerySingleLine({quote_string(text)}) AS text")[0]["text"])
+        except ServerError as error:  # the engine's message repeats the statement, which may hold a password
+            message = re.match(r".*?failed at position \d+", error.message, re.DOTALL)
+            raise ServerError(62, message.group() if message else "Syntax error", "SYNTAX_ERROR") from None
 
     # --- life of a request -------------------------------------------------------------------------------------
 
@@ -202,8 +208,8 @@ class Core:
         statement, kind = request.statement, request.statement.kind
         plan = None
         if kind in RBAC:
-            canonical = self.engine.rows("SELECT formatQuerySingleLine({q:String}) AS q", {"q": statement.full_text})
-            plan = self.rbac.plan(kind, canonical[0]["q"], request.user, request.database or "default")
+            canonical = self._canonical(statement.full_text)
+            plan = self.rbac.plan(kind, canonical, request.user, request.database or "default")
         with self.store.lock:
             user = self.store.current(request.user)
             if kind not in _QUOTA_FREE:
@@ -259,7 +265,7 @@ class Core:
         if any(token.word == "INFILE" for token in request.statement.tokens):
             raise not_implemented("INFILE")
         fmt, body = front.data(self.engine, session, request.statement)
-        return self.engine.insert(session, request.statement.text, fmt, body, stop=lambda: self.kill(request))
+        return self.engine.insert(session, request.statement.text, fmt, body)
 
     def _answer(self, answer: Answer | None, session: EngineSession, front: Front, statement: Statement) -> Counts | None:
         if answer is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -32,9 +33,10 @@ class Counts(NamedTuple):
 
 
 class EngineSession(Session):  # type: ignore[misc]
-    """A session of the engine that remembers the statements that set it up."""
+    """A session of the engine that remembers the statements that set it up and the request it runs."""
 
     setup: list[str]
+    tag: str = ""
 
 
 class Engine:
@@ -49,14 +51,10 @@ class Engine:
     def close(self) -> None:
         self._anchor.close()
 
-    def rows(self, sql: str, params: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """Rows of an internal query."""
-        data = self._anchor_query(sql, params)
-        return [json.loads(line) for line in data.splitlines()]
-
-    def _anchor_query(self, sql: str, params: Mapping[str, str] | None) -> bytes:
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """Rows of an internal statement."""
         with Session(self._path) as session:
-            return _run(session, sql, "JSONEachRow", params)[0]
+            return [json.loads(line) for line in _run(session, sql, "JSONEachRow")[0].splitlines()]
 
     def open(self, tag: str, database: str, settings: Mapping[str, str], params: Mapping[str, str]) -> EngineSession:
         """A session that carries ``tag``, current database, settings (texts) and query parameters."""
@@ -64,7 +62,9 @@ class Engine:
         setup = ["SET " + ", ".join(f"{name} = {quote_string(value)}" for name, value in pairs.items())]
         if database not in ("", "default"):
             setup.append(f"USE {quote_name(database)}")
-        return self._prepared(setup)
+        session = self._prepared(setup)
+        session.tag = tag
+        return session
 
     def _prepared(self, setup: list[str]) -> EngineSession:
         session = EngineSession(self._path)
@@ -123,12 +123,8 @@ class Engine:
             raise from_engine(error) from None
         finished(Counts(rows, size))
 
-    def insert(self, session: Session, sql: str, fmt: str, body: Iterable[bytes], stop: Callable[[], None]) -> Counts:
-        """Stream ``body`` into ``INSERT INTO ...`` text without its FORMAT clause.
-
-        :param stop: called when ``body`` raises, before the pipe is closed: an end on a block boundary would else
-            read as the regular end of the data.
-        """
+    def insert(self, session: EngineSession, sql: str, fmt: str, body: Iterable[bytes]) -> Counts:
+        """Stream ``body`` into ``INSERT INTO ...`` text without its FORMAT clause. Nothing is kept of a body that raises."""
         read_end, write_end = _pipe()
 
         def work() -> Counts:
@@ -146,16 +142,18 @@ class Engine:
         except BrokenPipeError:
             pass  # the engine ended early; its exception is raised below
         except BaseException:
-            stop()
+            # killed before the pipe is closed: its end, perhaps after a whole row, would read as the end of the data
+            while not future.done() and not self.kill(session.tag):
+                time.sleep(0.002)
             raise
         finally:
             os.close(write_end)
             _settle(future)
         return future.result()
 
-    def kill(self, tag: str) -> None:
-        """Ask the engine to stop whatever carries ``tag``."""
-        self._anchor_query(f"KILL QUERY WHERE Settings['{TAG_SETTING}'] = {quote_string(tag)} ASYNC", None)
+    def kill(self, tag: str) -> bool:
+        """Tell the engine to stop whatever carries ``tag``; False when nothing does (yet)."""
+        return bool(self.rows(f"KILL QUERY WHERE Settings['{TAG_SETTING}'] = {quote_string(tag)} ASYNC"))
 
 
 def _settle(future: Future[Counts]) -> None:
@@ -169,11 +167,9 @@ def _pipe() -> tuple[int, int]:
     return read_end, write_end
 
 
-def _run(
-    session: Session, sql: str, fmt: str = "TabSeparated", params: Mapping[str, str] | None = None
-) -> tuple[bytes, Counts]:
+def _run(session: Session, sql: str, fmt: str = "TabSeparated") -> tuple[bytes, Counts]:
     try:
-        result = session.query(sql, fmt, params=params)
+        result = session.query(sql, fmt)
     except RuntimeError as error:
         raise from_engine(error) from None
     read_rows = int(result.storage_rows_read() or result.rows_read())

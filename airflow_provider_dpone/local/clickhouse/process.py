@@ -30,19 +30,19 @@ class ClickHouseProcess:
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
         self._state = self.directory / "server.json"
-        self._known: dict[str, int] = json.loads(self._state.read_text()) if self._state.exists() else {}
+        self.known: dict[str, int] = json.loads(self._state.read_text()) if self._state.exists() else {}
 
     @property
     def http_port(self) -> int:
-        return self._known["http_port"]
+        return self.known["http_port"]
 
     @property
     def native_port(self) -> int:
-        return self._known["native_port"]
+        return self.known["native_port"]
 
     @property
     def control_port(self) -> int:
-        return self._known["control_port"]
+        return self.known["control_port"]
 
     @property
     def http_url(self) -> str:
@@ -64,7 +64,7 @@ class ClickHouseProcess:
         return process.pid if process is not None and process.alive else None
 
     def _process(self) -> Process | None:
-        return Process(self._known["pid"], self._known["started"]) if "pid" in self._known else None
+        return Process(self.known["pid"], self.known["started"]) if "pid" in self.known else None
 
     def start(self, http_port: int = 0, native_port: int = 0) -> None:
         """Start the server if it does not run; 0 keeps the last port or takes a free one.
@@ -78,9 +78,9 @@ class ClickHouseProcess:
         ports_file.unlink(missing_ok=True)
         log = self.directory / "log"
         ports = {
-            "http": http_port or self._known.get("http_port", 0),
-            "native": native_port or self._known.get("native_port", 0),
-            "control": self._known.get("control_port", 0),
+            "http": http_port or self.known.get("http_port", 0),
+            "native": native_port or self.known.get("native_port", 0),
+            "control": self.known.get("control_port", 0),
         }
         command = [sys.executable, "-m", "airflow_provider_dpone.local.clickhouse", "--data", str(self.directory)]
         for name, port in ports.items():
@@ -95,8 +95,8 @@ class ClickHouseProcess:
         process = Process.of(child.pid)
         if not wait_for(lambda: ports_file.exists() or child.poll() is not None, _START_SECONDS) or child.poll() is not None:
             raise LocalStackFailed(f"the ClickHouse server does not start in {self.directory}: {log.read_text()[-2000:]}")
-        self._known = {**json.loads(ports_file.read_text()), "pid": process.pid, "started": process.started}
-        write_secret(self._state, json.dumps(self._known))
+        self.known = {**json.loads(ports_file.read_text()), "pid": process.pid, "started": process.started}
+        write_secret(self._state, json.dumps(self.known))
 
     def stop(self) -> None:
         """End the server. What it acknowledged is on disk already."""

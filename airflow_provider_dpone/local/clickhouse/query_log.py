@@ -58,7 +58,7 @@ class QueryLog:
         columns = ", ".join(rows[0])
         with self._engine.open("query-log", "", {"input_format_skip_unknown_fields": "0"}, {}) as session:
             text = f"INSERT INTO _local.query_log ({columns})"
-            self._engine.insert(session, text, "JSONEachRow", [data], stop=lambda: None)
+            self._engine.insert(session, text, "JSONEachRow", [data])
 
     def _flush_forever(self) -> None:
         while True:

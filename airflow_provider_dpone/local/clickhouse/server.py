@@ -55,6 +55,7 @@ def _listen(port: int, handle: Handler) -> int:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 handle(connection, address)
+                connection.shutdown(socket.SHUT_RDWR)  # closing alone would wait for every file made of it
             except OSError:
                 return  # the client went away; whatever it ran has been logged
 

@@ -101,12 +101,12 @@ def split(head: bytes) -> tuple[str, str | None, bytes]:
             return head.decode(), None, b""
         if token.kind == "char":
             depth += {"(": 1, ")": -1}.get(token.text, 0)
-        elif depth == 0 and token.word == "VALUES" and previous is not None:
-            return head[: token.start].decode(), "Values", head[token.end :]
         elif depth == 0 and previous is not None and previous.word == "FORMAT" and token.kind == "word":
             rest = re.match(r"[ \t\f]*\r?\n?", text[token.end :])
             start = token.end + (rest.end() if rest else 0)
             return head[: previous.start].decode(), token.text, head[start:]
+        elif depth == 0 and token.word == "VALUES" and previous is not None:
+            return head[: token.start].decode(), "Values", head[token.end :]
         previous = token
     return head.decode(), None, b""
 
