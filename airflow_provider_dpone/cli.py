@@ -16,7 +16,7 @@ Command = Callable[[argparse.Namespace], None]
 
 
 def parser(prog: str = "dpone-airflow") -> argparse.ArgumentParser:
-    """The complete parser; each command sets ``run``."""
+    """The complete parser; each command sets ``handler``."""
     root = argparse.ArgumentParser(prog=prog, description="Table refreshes that are admitted, fenced and observed.")
     commands = root.add_subparsers(dest="command", required=True)
     add_commands(commands)
@@ -38,11 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors are one readable line on stderr and exit status 1."""
     options = parser().parse_args(arguments)
     try:
-        options.run(options)
+        code = options.handler(options)
     except DponeError as error:
         print(str(error), file=sys.stderr)
         return 1
-    return 0
+    return int(code or 0)
 
 
 def get_cli_commands() -> list[Any]:
@@ -76,9 +76,9 @@ def _add_ledger(commands: Any) -> None:
     _control(install, "dpone_control_admin")
     install.add_argument("--runtime-role", required=True, help="existing role that running tasks use")
     install.add_argument("--family", choices=("nonproduction", "production"), default="nonproduction")
-    install.set_defaults(run=_install)
+    install.set_defaults(handler=_install)
     ddl = actions.add_parser("ddl", help="print the DDL without running it")
-    ddl.set_defaults(run=_ddl)
+    ddl.set_defaults(handler=_ddl)
 
 
 def _install(options: argparse.Namespace) -> None:
@@ -119,7 +119,7 @@ def _add_enroll(commands: Any) -> None:
     enroll.add_argument("--print-ddl", action="store_true", help="only print a suggested target for a source table")
     enroll.add_argument("--source-conn-id", help="with --print-ddl")
     enroll.add_argument("--source-table", help="with --print-ddl: schema.table")
-    enroll.set_defaults(run=_enroll)
+    enroll.set_defaults(handler=_enroll)
 
 
 def _enroll(options: argparse.Namespace) -> None:
@@ -175,11 +175,11 @@ def _add_release(commands: Any) -> None:
     activate.add_argument("--dry-run", action="store_true", help="only say what would be owned, or why it is refused")
     activate.add_argument("--json", action="store_true")
     _control(activate)
-    activate.set_defaults(run=_activate)
+    activate.set_defaults(handler=_activate)
     retire = commands.add_parser("retire", help="retire the active release; its guards become free")
     retire.add_argument("--environment", default="default")
     _control(retire)
-    retire.set_defaults(run=_retire)
+    retire.set_defaults(handler=_retire)
 
 
 def _activate(options: argparse.Namespace) -> None:
@@ -217,22 +217,22 @@ def _add_attempts(commands: Any) -> None:
     listing = commands.add_parser("attempts", help="open attempts: what is held, and by whom")
     listing.add_argument("--json", action="store_true")
     _control(listing)
-    listing.set_defaults(run=_attempts)
+    listing.set_defaults(handler=_attempts)
     show = commands.add_parser("show", help="one attempt: its gates, dispatches, publication and outcome")
     show.add_argument("attempt", help="beginning of the attempt's digest")
     _control(show)
-    show.set_defaults(run=_show)
+    show.set_defaults(handler=_show)
     reconcile = commands.add_parser("reconcile", help="fence an attempt and settle it by observation")
     reconcile.add_argument("attempt")
     _control(reconcile)
-    reconcile.set_defaults(run=_reconcile)
+    reconcile.set_defaults(handler=_reconcile)
     adjudicate = commands.add_parser("adjudicate", help="decide a COMMIT_UNKNOWN attempt (administrator)")
     adjudicate.add_argument("attempt")
     adjudicate.add_argument("--state", choices=("SUCCEEDED", "FAILED"), required=True)
     adjudicate.add_argument("--statement", required=True, help="what was looked at and why this is so")
     adjudicate.add_argument("--by", default=os.environ.get("USER", ""), help="who decides")
     _control(adjudicate, "dpone_control_admin")
-    adjudicate.set_defaults(run=_adjudicate)
+    adjudicate.set_defaults(handler=_adjudicate)
 
 
 def _attempts(options: argparse.Namespace) -> None:
