@@ -14,12 +14,18 @@ DEFAULT_DIRECTORY = Path(".dpone-local")
 
 
 def add_local_parser(subparsers: Any) -> None:
-    """Add ``local`` and its commands; each sets ``handler``, a function of the parsed arguments returning an exit code."""
+    """Add ``local`` and its commands; each sets ``handler``: parsed arguments to exit code."""
     local = subparsers.add_parser("local", help="the local development stack: PostgreSQL and a ClickHouse stand-in")
     commands = local.add_subparsers(dest="local_command", required=True)
     up = _command(commands, "up", _up, "start what does not run; the first time, make databases and users")
-    for name, what in (("--pg-port", "PostgreSQL"), ("--ch-http-port", "ClickHouse HTTP"), ("--ch-native-port", "ClickHouse native")):
-        up.add_argument(name, type=int, default=0, metavar="PORT", help=f"{what} port; by default the last one or a free one")
+    for name, what in (
+        ("--pg-port", "PostgreSQL"),
+        ("--ch-http-port", "ClickHouse HTTP"),
+        ("--ch-native-port", "ClickHouse native"),
+    ):
+        up.add_argument(
+            name, type=int, default=0, metavar="PORT", help=f"{what} port; by default the last one or a free one"
+        )
     _command(commands, "down", _down, "stop both servers; everything stays on disk")
     status = _command(commands, "status", _status, "show what runs where")
     status.add_argument("--json", action="store_true", help="as JSON")
@@ -28,7 +34,9 @@ def add_local_parser(subparsers: Any) -> None:
 
 def _command(commands: Any, name: str, handler: Any, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    parser.add_argument("--dir", type=Path, default=DEFAULT_DIRECTORY, metavar="D", help=f"its directory ({DEFAULT_DIRECTORY})")
+    parser.add_argument(
+        "--dir", type=Path, default=DEFAULT_DIRECTORY, metavar="D", help=f"its directory ({DEFAULT_DIRECTORY})"
+    )
     parser.set_defaults(handler=handler)
     return parser
 
@@ -70,5 +78,7 @@ def _print_status(status: dict[str, Any]) -> None:
     for name in ("postgres", "clickhouse"):
         service = status[name]
         state = f"running, pid {service['pid']}" if service["pid"] else "not running"
-        ports = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in service.items() if "port" in key and value)
+        ports = ", ".join(
+            f"{key.replace('_', ' ')} {value}" for key, value in service.items() if "port" in key and value
+        )
         print(f"  {name:<11} {state}; {service['host']} {ports}")

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL server: made in a directory, started, stopped, brought back after a crash. No schema of ours."""
+"""The embedded PostgreSQL server: made in a directory, started, stopped, brought back. No schema of ours."""
 
 from __future__ import annotations
 
@@ -91,11 +91,13 @@ class PostgresServer:
         def launch() -> bool:
             with log.open("ab") as output:
                 child = subprocess.Popen(
-                    _as_anybody(command), stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT,
-                    start_new_session=True,
+                    _as_anybody(command), stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+                    start_new_session=True, cwd="/", env=_ENVIRONMENT,
                 )  # fmt: skip
             self._process = Process.of(child.pid)
-            return wait_for(lambda: child.poll() is not None or self._answers(), _START_SECONDS) and child.poll() is None
+            return (
+                wait_for(lambda: child.poll() is not None or self._answers(), _START_SECONDS) and child.poll() is None
+            )
 
         # workers of a server that was killed may hold its shared memory for a moment; it refuses to start until then
         if not wait_for(launch, 10.0):
@@ -132,7 +134,9 @@ class PostgresServer:
             os.chown(self._data, nobody.pw_uid, nobody.pw_gid)
         command = [_binary("initdb"), "-D", str(self._data), "-U", SUPERUSER, "--auth=scram-sha-256", "--encoding=UTF8"]
         command += ["--locale=C.UTF-8", f"--pwfile={self.directory / 'password'}"]
-        done = subprocess.run(_as_anybody(command), capture_output=True, text=True, cwd="/", env=_ENVIRONMENT, check=False)
+        done = subprocess.run(
+            _as_anybody(command), capture_output=True, text=True, cwd="/", env=_ENVIRONMENT, check=False
+        )
         if done.returncode != 0:
             raise LocalStackFailed(f"initdb failed: {done.stderr[-2000:]}")
 

@@ -1,4 +1,4 @@
-"""The local stack: one PostgreSQL and one ClickHouse server over one directory, and the Airflow settings that reach them.
+"""The local stack: a PostgreSQL and a ClickHouse server over one directory, and Airflow settings that reach them.
 
 A development stand-in of family ``nonproduction``. Starts and stops servers, makes databases and users on first use;
 installs no ledger and enrols nothing.
@@ -34,7 +34,7 @@ _CONNECT = {"dpone_control": "dpone_runtime", "source": "source_reader"}
 class LocalStack:
     """The stack kept in ``directory``.
 
-    ``up`` may be called at any time: it starts what does not run and leaves alone what does. Ports chosen once are kept.
+    ``up`` may be called at any time: it starts what does not run and leaves alone what does. Ports are kept.
     """
 
     def __init__(self, directory: Path | str) -> None:
@@ -175,7 +175,9 @@ class LocalStack:
                 if database not in databases:
                     text = sql.SQL("CREATE DATABASE {} OWNER {}")
                     connection.execute(text.format(sql.Identifier(database), sql.Identifier(owner)))
-                connection.execute(sql.SQL("REVOKE CONNECT ON DATABASE {} FROM PUBLIC").format(sql.Identifier(database)))
+                connection.execute(
+                    sql.SQL("REVOKE CONNECT ON DATABASE {} FROM PUBLIC").format(sql.Identifier(database))
+                )
             for database, role in _CONNECT.items():
                 text = sql.SQL("GRANT CONNECT ON DATABASE {} TO {}")
                 connection.execute(text.format(sql.Identifier(database), sql.Identifier(role)))

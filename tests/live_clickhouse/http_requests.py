@@ -55,7 +55,9 @@ def call(
 class PartialRequest:
     """A POST whose body is announced whole and sent in parts."""
 
-    def __init__(self, server: ClickHouseUnderTest, sql: str, size: int, user: str, password: str, **params: str) -> None:
+    def __init__(
+        self, server: ClickHouseUnderTest, sql: str, size: int, user: str, password: str, **params: str
+    ) -> None:
         self.socket = socket.create_connection((server.host, server.http_port), timeout=30)
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
         target = "/?" + urllib.parse.urlencode({"query": sql, **params})

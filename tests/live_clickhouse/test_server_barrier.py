@@ -27,7 +27,9 @@ def local(clickhouse_server: ClickHouseUnderTest) -> Iterator[ClickHouseUnderTes
 
 
 def running(server: ClickHouseUnderTest, user: str) -> int:
-    return int(server.execute(f"SELECT count() FROM system.processes WHERE user = '{user}' OR initial_user = '{user}'")[0][0])
+    return int(
+        server.execute(f"SELECT count() FROM system.processes WHERE user = '{user}' OR initial_user = '{user}'")[0][0]
+    )
 
 
 @pytest.mark.parametrize("point", ["authenticated", "registered"])
@@ -86,7 +88,9 @@ def test_killed_exchange_has_happened_although_its_error_says_otherwise(local: C
         assert [row[:2] for row in killer.result(10)] == [("finished", query_id)]
         assert uuids(local, tables) == before[::-1]
         local.execute("SYSTEM FLUSH LOGS")
-        rows = local.execute(f"SELECT toString(type), exception_code FROM system.query_log WHERE query_id = '{query_id}'")
+        rows = local.execute(
+            f"SELECT toString(type), exception_code FROM system.query_log WHERE query_id = '{query_id}'"
+        )
         assert rows == [("ExceptionBeforeStart", 394)]
 
 
@@ -116,7 +120,8 @@ def test_delayed_create_user_lands_after_its_answer_was_lost_unless_the_name_is_
         eventually(lambda: not local.holds.state()["held"])
         if taken:
             local.execute("SYSTEM FLUSH LOGS")
-            codes = f"SELECT exception_code FROM system.query_log WHERE query LIKE 'CREATE USER {name}%' AND exception_code != 0"
+            log = f"FROM system.query_log WHERE query LIKE 'CREATE USER {name}%'"
+            codes = f"SELECT exception_code {log} AND exception_code != 0"
             assert eventually(lambda: local.execute("SYSTEM FLUSH LOGS") or local.execute(codes)) == [(493,)]  # noqa: B023
         else:
             eventually(lambda: local.execute(f"SELECT 1 FROM system.users WHERE name = '{name}'"))  # noqa: B023
@@ -165,7 +170,9 @@ def test_drop_user_stops_the_next_request_on_an_open_connection(clickhouse_serve
 
         def read() -> None:
             while not stop.is_set():
-                codes.append(call(clickhouse_server, f"SELECT count() FROM {tables.a}", user=name, password=password).code)
+                codes.append(
+                    call(clickhouse_server, f"SELECT count() FROM {tables.a}", user=name, password=password).code
+                )
 
         reader = threading.Thread(target=read)
         reader.start()
@@ -182,7 +189,9 @@ def test_drop_user_stops_the_next_request_on_an_open_connection(clickhouse_serve
 def test_kill_ends_a_running_select_with_its_code(clickhouse_server: ClickHouseUnderTest) -> None:
     query_id = secrets.token_hex(8)
     with ThreadPoolExecutor(1) as pool:
-        slow = "SELECT count() FROM numbers(1000000) WHERE NOT ignore(sleepEachRow(0.001)) SETTINGS max_block_size = 100"
+        slow = (
+            "SELECT count() FROM numbers(1000000) WHERE NOT ignore(sleepEachRow(0.001)) SETTINGS max_block_size = 100"
+        )
         answer = pool.submit(call, clickhouse_server, slow, query_id=query_id)
         eventually(lambda: clickhouse_server.execute(f"SELECT 1 FROM system.processes WHERE query_id = '{query_id}'"))
         same: Reply = call(clickhouse_server, "SELECT 1", query_id=query_id)
@@ -196,7 +205,9 @@ def test_user_without_kill_query_kills_only_its_own(clickhouse_server: ClickHous
     query_id = secrets.token_hex(8)
     name, password = make_user(clickhouse_server, "SELECT ON system.processes")
     with ThreadPoolExecutor(1) as pool:
-        slow = "SELECT count() FROM numbers(1000000) WHERE NOT ignore(sleepEachRow(0.001)) SETTINGS max_block_size = 100"
+        slow = (
+            "SELECT count() FROM numbers(1000000) WHERE NOT ignore(sleepEachRow(0.001)) SETTINGS max_block_size = 100"
+        )
         answer = pool.submit(call, clickhouse_server, slow, query_id=query_id)
         eventually(lambda: clickhouse_server.execute(f"SELECT 1 FROM system.processes WHERE query_id = '{query_id}'"))
         kill = f"KILL QUERY WHERE query_id = '{query_id}'"

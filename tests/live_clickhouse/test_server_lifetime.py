@@ -107,7 +107,9 @@ def test_query_log_tells_what_happened(clickhouse_server: ClickHouseUnderTest) -
         ids = {what: f"{what}_{secrets.token_hex(6)}" for what in ("insert", "denied", "broken")}
         call(clickhouse_server, f"INSERT INTO {tables.a} FORMAT RowBinary", rows(7), **login, query_id=ids["insert"])
         call(clickhouse_server, f"SELECT * FROM {tables.b}", **login, query_id=ids["denied"])
-        call(clickhouse_server, f"INSERT INTO {tables.a} FORMAT RowBinary", rows(7)[:-1], **login, query_id=ids["broken"])
+        call(
+            clickhouse_server, f"INSERT INTO {tables.a} FORMAT RowBinary", rows(7)[:-1], **login, query_id=ids["broken"]
+        )
         clickhouse_server.execute("SYSTEM FLUSH LOGS")
         found = clickhouse_server.execute(
             "SELECT query_id, toString(type), user, initial_user, query_kind, exception_code, written_rows "
@@ -128,4 +130,6 @@ def test_query_log_and_processes_never_show_a_password(clickhouse_server: ClickH
     clickhouse_server.execute("SYSTEM FLUSH LOGS")
     hits = f"SELECT count() FROM system.query_log WHERE position(query, '{secret[:6]}' || '{secret[6:]}') > 0"
     assert clickhouse_server.execute(f"{hits} OR position(exception, '{secret[:6]}' || '{secret[6:]}') > 0") == [(0,)]
-    assert clickhouse_server.execute(f"SELECT count() > 0 FROM system.query_log WHERE query LIKE 'CREATE USER {name}%'") == [(1,)]
+    assert clickhouse_server.execute(
+        f"SELECT count() > 0 FROM system.query_log WHERE query LIKE 'CREATE USER {name}%'"
+    ) == [(1,)]

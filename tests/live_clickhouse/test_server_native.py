@@ -23,21 +23,24 @@ from tests.servers import ClickHouseUnderTest
 
 COLUMNS = """a Int64, s String, n Nullable(Int32), arr Array(Nullable(String)), lc LowCardinality(Nullable(String)),
     m Map(String, Int32), d Decimal(38, 10), t Tuple(x Int8, y String), u UUID, dt DateTime('UTC'),
-    d64 DateTime64(6, 'UTC'), day Date32, alc Array(LowCardinality(String)), fs FixedString(3), e Enum8('q' = 1, 'it''s' = 2),
+    d64 DateTime64(6, 'UTC'), day Date32, alc Array(LowCardinality(String)), fs FixedString(3),
+    e Enum8('q' = 1, 'it''s' = 2),
     i IPv4, b Bool, f Float64, wide UInt256, df Int32 DEFAULT 7"""
 
 
 def row(number: int) -> tuple[Any, ...]:
     return (
-        number, "é" * (number % 400), None if number % 2 else number, ["a", None] * (number % 3), "z" if number % 3 else None,
-        {"k": number}, Decimal("1234567890123456789012345678.0123456789"), (1, "y"), UUID(int=number),
+        number, "é" * (number % 400), None if number % 2 else number, ["a", None] * (number % 3),
+        "z" if number % 3 else None, {"k": number}, Decimal("1234567890123456789012345678.0123456789"), (1, "y"), UUID(int=number),
         datetime(2024, 3, 31, 3, 30, tzinfo=UTC), datetime(2024, 3, 31, 3, 30, 0, 1, tzinfo=UTC), date(1900, 1, 1),
         ["p", "q"], "abc", "it's", "127.0.0.1", bool(number % 2), -0.5, 1 << 255,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("compression", [False, "lz4", "zstd"])
-def test_driver_inserts_and_reads_every_kind_of_column(clickhouse_server: ClickHouseUnderTest, compression: Any) -> None:
+def test_driver_inserts_and_reads_every_kind_of_column(
+    clickhouse_server: ClickHouseUnderTest, compression: Any
+) -> None:
     rows = [row(number) for number in range(2500)]
     names = "a, s, n, arr, lc, m, d, t, u, dt, d64, day, alc, fs, e, i, b, f, wide"
     with two_tables(clickhouse_server, COLUMNS) as tables:
@@ -63,7 +66,12 @@ def test_large_answers_stream_in_blocks(clickhouse_server: ClickHouseUnderTest) 
 
 def test_typed_exceptions_and_a_connection_that_goes_on(clickhouse_server: ClickHouseUnderTest) -> None:
     client = clickhouse_server.client()
-    for sql, code in (("SELECT * FROM nothing.here", 81), ("SELECT nope", 47), ("SELEKT 1 FROM", 62), ("SELECT throwIf(1)", 395)):
+    for sql, code in (
+        ("SELECT * FROM nothing.here", 81),
+        ("SELECT nope", 47),
+        ("SELEKT 1 FROM", 62),
+        ("SELECT throwIf(1)", 395),
+    ):
         if code == 62 and clickhouse_server.local is not None:
             continue  # the local server calls an unknown verb NOT_IMPLEMENTED
         with pytest.raises(ServerException) as raised:
@@ -147,7 +155,8 @@ hook = ClickHouseHook(clickhouse_conn_id="ch")
 inserted = hook.execute(f"INSERT INTO {table} VALUES", [(1, "a"), (2, "b")])
 made = ClickHouseOperator(
     task_id="t", clickhouse_conn_id="ch", query_id="plugin_query",
-    sql=(f"INSERT INTO {table} SELECT id + 10, name FROM {table}", f"SELECT id FROM {table} WHERE id > %(low)s ORDER BY id"),
+    sql=(f"INSERT INTO {table} SELECT id + 10, name FROM {table}",
+         f"SELECT id FROM {table} WHERE id > %(low)s ORDER BY id"),
     parameters={"low": 1},
 ).execute({})
 seen = ClickHouseSensor(

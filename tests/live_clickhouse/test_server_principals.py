@@ -45,7 +45,8 @@ def test_hash_and_salt_open_with_the_password_only(clickhouse_server: ClickHouse
     name, password, salt = f"u_{secrets.token_hex(8)}", "p;{}']\\ü", secrets.token_hex(8)
     digest = hashlib.sha256((password + salt).encode()).hexdigest()
     clickhouse_server.execute(
-        f"CREATE USER {name} IDENTIFIED WITH sha256_hash BY '{digest}' SALT '{salt}' VALID UNTIL '2035-01-01 00:00:00 UTC' "
+        f"CREATE USER {name} IDENTIFIED WITH sha256_hash BY '{digest}' SALT '{salt}' "
+        "VALID UNTIL '2035-01-01 00:00:00 UTC' "
         "HOST IP '127.0.0.1', IP '::1' DEFAULT ROLE NONE GRANTEES NONE SETTINGS async_insert = 0 CONST"
     )
     assert call(clickhouse_server, "SELECT currentUser()", user=name, password=password).body.decode().strip() == name
@@ -85,7 +86,9 @@ def test_exchange_needs_all_four_rights_on_both_names(clickhouse_server: ClickHo
     with two_tables(clickhouse_server) as tables:
         before = uuids(clickhouse_server, tables)
         swap = f"EXCHANGE TABLES {tables.a} AND {tables.b}"
-        name, password = make_user(clickhouse_server, f"{FULL} ON {tables.a}", f"SELECT, INSERT, CREATE TABLE ON {tables.b}")
+        name, password = make_user(
+            clickhouse_server, f"{FULL} ON {tables.a}", f"SELECT, INSERT, CREATE TABLE ON {tables.b}"
+        )
         assert call(clickhouse_server, swap, user=name, password=password).code == 497
         assert uuids(clickhouse_server, tables) == before
         clickhouse_server.execute(f"GRANT DROP TABLE ON {tables.b} TO {name}")
@@ -110,7 +113,9 @@ def test_quota_of_one_refuses_a_repeated_exchange(clickhouse_server: ClickHouseU
 def test_const_setting_cannot_be_changed_by_parameter_or_clause(clickhouse_server: ClickHouseUnderTest) -> None:
     with two_tables(clickhouse_server) as tables:
         name, password = make_user(
-            clickhouse_server, f"INSERT, SELECT ON {tables.a}", clauses="SETTINGS async_insert = 0 CONST, max_threads = 1 MAX 2"
+            clickhouse_server,
+            f"INSERT, SELECT ON {tables.a}",
+            clauses="SETTINGS async_insert = 0 CONST, max_threads = 1 MAX 2",
         )
         login = {"user": name, "password": password}
         insert = f"INSERT INTO {tables.a} {{}} FORMAT TSV"
@@ -157,8 +162,8 @@ def test_grants_are_shown_as_they_are(clickhouse_server: ClickHouseUnderTest) ->
     with two_tables(clickhouse_server) as tables:
         name, password = make_user(clickhouse_server, f"INSERT ON {tables.a}", f"SELECT ON {tables.database}.*")
         rows = clickhouse_server.execute(
-            f"SELECT toString(access_type), database, table, column, is_partial_revoke, grant_option FROM system.grants "
-            f"WHERE user_name = '{name}' ORDER BY 1"
+            "SELECT toString(access_type), database, table, column, is_partial_revoke, grant_option "
+            f"FROM system.grants WHERE user_name = '{name}' ORDER BY 1"
         )
         assert rows == [("INSERT", tables.database, "a", None, 0, 0), ("SELECT", tables.database, None, None, 0, 0)]
         login = {"user": name, "password": password}
@@ -208,7 +213,8 @@ def test_user_with_rights_on_one_table_cannot(clickhouse_server: ClickHouseUnder
 def test_views_are_filtered_without_show_and_complete_with_it(clickhouse_server: ClickHouseUnderTest) -> None:
     with two_tables(clickhouse_server) as tables:
         name, password = make_user(clickhouse_server, f"SELECT ON {tables.a}")
-        listed = f"SELECT groupArray(name) FROM (SELECT name FROM system.tables WHERE database = '{tables.database}' ORDER BY name)"
+        inner = f"SELECT name FROM system.tables WHERE database = '{tables.database}' ORDER BY name"
+        listed = f"SELECT groupArray(name) FROM ({inner})"
         login = {"user": name, "password": password}
         assert call(clickhouse_server, listed, **login).body == b"['a']\n"
         assert call(clickhouse_server, "CHECK GRANT SHOW ON *.*", **login).body == b"0\n"

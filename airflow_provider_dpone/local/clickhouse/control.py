@@ -35,7 +35,14 @@ class HoldPoints:
         :param pattern: regular expression searched in the statement.
         :param count: how many requests it stops; None for all.
         """
-        given = {"point": point, "action": action, "user_prefix": user_prefix, "kind": kind, "pattern": pattern, "count": count}
+        given = {
+            "point": point,
+            "action": action,
+            "user_prefix": user_prefix,
+            "kind": kind,
+            "pattern": pattern,
+            "count": count,
+        }
         return int(self._call("set", given))
 
     def create_user_delayed(self, user_prefix: str = "") -> int:

@@ -58,7 +58,7 @@ class Request:
     started: float = field(default_factory=time.time)
     killed: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
-    counts: Counts = Counts()
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def cancellable(self) -> bool:
@@ -113,7 +113,11 @@ class Core:
             return list(self._running.values())
 
     def _parse_time(self, text: str) -> int:
-        return int(self.engine.rows(f"SELECT toUnixTimestamp(parseDateTimeBestEffort({quote_string(text)}, 'UTC')) AS at")[0]["at"])
+        return int(
+            self.engine.rows(f"SELECT toUnixTimestamp(parseDateTimeBestEffort({quote_string(text)}, 'UTC')) AS at")[0][
+                "at"
+            ]
+        )
 
     def _canonical(self, text: str) -> str:
         try:
@@ -124,7 +128,9 @@ class Core:
 
     # --- life of a request -------------------------------------------------------------------------------------
 
-    def prepare(self, user: User, text: str, settings: dict[str, str], data_format: str | None, inline: bytes) -> Statement:
+    def prepare(
+        self, user: User, text: str, settings: dict[str, str], data_format: str | None, inline: bytes
+    ) -> Statement:
         """Parse a statement and check the settings it comes with against the user's constraints."""
         statement = parse(text, data_format, inline)
         changes = {name: _plain(value) for name, value in statement.settings.items()}
@@ -237,7 +243,9 @@ class Core:
 
     # --- effects -----------------------------------------------------------------------------------------------
 
-    def _effect(self, request: Request, user: User, session: EngineSession, front: Front) -> Callable[[], Counts | None]:
+    def _effect(
+        self, request: Request, user: User, session: EngineSession, front: Front
+    ) -> Callable[[], Counts | None]:
         statement, kind = request.statement, request.statement.kind
         if kind == "ShowProcesslist":
             sql = f"SELECT * FROM {self.tables.source('processes', user)} ORDER BY elapsed DESC"
@@ -267,7 +275,9 @@ class Core:
         fmt, body = front.data(self.engine, session, request.statement)
         return self.engine.insert(session, request.statement.text, fmt, body)
 
-    def _answer(self, answer: Answer | None, session: EngineSession, front: Front, statement: Statement) -> Counts | None:
+    def _answer(
+        self, answer: Answer | None, session: EngineSession, front: Front, statement: Statement
+    ) -> Counts | None:
         if answer is None:
             return None
         rows = "\n".join(json.dumps({answer.column: row}, ensure_ascii=False) for row in answer.rows)
@@ -293,7 +303,9 @@ class Core:
         where = next((token for token in found if token.word == "WHERE"), None)
         if where is None:
             raise ServerError(62, "Syntax error: expected WHERE")
-        sql = f"SELECT query_id FROM {self.tables.source('processes', user)} {request.statement.text[where.start : end]}"
+        sql = (
+            f"SELECT query_id FROM {self.tables.source('processes', user)} {request.statement.text[where.start : end]}"
+        )
         wanted = {json.loads(line)["query_id"] for line in self.engine.run(session, sql, "JSONEachRow")[0].splitlines()}
         victims = [other for other in self.running() if other.query_id in wanted and other is not request]
         allowed = [one for one in victims if one.user.name == user.name or user.grants.allows("KILL QUERY", None, None)]
@@ -307,13 +319,18 @@ class Core:
                 while not victim.done.wait(0.05):
                     self._stop_if_killed(request, only_cancellable=False)
         status = {"SYNC": "finished", "ASYNC": "waiting", "TEST": "unknown"}[mode]
-        rows = [{"kill_status": status, **{key: process_row(v)[key] for key in ("query_id", "user", "query")}} for v in allowed]
+        rows = [
+            {"kill_status": status, **{key: process_row(v)[key] for key in ("query_id", "user", "query")}}
+            for v in allowed
+        ]
         structure = quote_string("kill_status String, query_id String, user String, query String")
         data = quote_string("\n".join(json.dumps(row) for row in rows))
-        return front.query(self.engine, session, f"SELECT * FROM format(JSONEachRow, {structure}, {data})", request.statement.format)
+        return front.query(
+            self.engine, session, f"SELECT * FROM format(JSONEachRow, {structure}, {data})", request.statement.format
+        )
 
     def kill(self, request: Request) -> None:
-        """Stop a running request. A DDL statement is only marked: it runs to its end, and is then answered as killed."""
+        """Stop a running request. DDL is only marked: it runs to its end, and is then answered as killed."""
         request.killed.set()
         if request.cancellable:
             threading.Thread(target=self._kill_until_done, args=(request,), name="kill", daemon=True).start()

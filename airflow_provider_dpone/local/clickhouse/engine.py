@@ -124,7 +124,7 @@ class Engine:
         finished(Counts(rows, size))
 
     def insert(self, session: EngineSession, sql: str, fmt: str, body: Iterable[bytes]) -> Counts:
-        """Stream ``body`` into ``INSERT INTO ...`` text without its FORMAT clause. Nothing is kept of a body that raises."""
+        """Stream ``body`` into ``INSERT INTO ...`` text without FORMAT. Nothing is kept of a body that raises."""
         read_end, write_end = _pipe()
 
         def work() -> Counts:

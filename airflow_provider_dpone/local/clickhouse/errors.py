@@ -1,4 +1,4 @@
-"""Exceptions of the local server as a ClickHouse server words them: code, text, name, HTTP status. Not the provider's."""
+"""Exceptions of the local server as ClickHouse words them: code, text, name, HTTP status. Not the provider's."""
 
 from __future__ import annotations
 
@@ -90,6 +90,5 @@ def not_implemented(what: str) -> ServerError:
 
 
 def denied(user: str, privilege: str, scope: str) -> ServerError:
-    return ServerError(
-        497, f"{user}: Not enough privileges. To execute this query, it's necessary to have the grant {privilege} ON {scope}"
-    )
+    text = f"To execute this query, it's necessary to have the grant {privilege} ON {scope}"
+    return ServerError(497, f"{user}: Not enough privileges. {text}")

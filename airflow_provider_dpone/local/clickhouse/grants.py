@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from airflow_provider_dpone.local.clickhouse.errors import ServerError
-from airflow_provider_dpone.local.clickhouse.lexer import quote_name
+from airflow_provider_dpone.local.clickhouse.lexer import quote_if_needed
 
 _TABLE_LEVELS = {"TABLE", "VIEW", "DICTIONARY", "COLUMN"}
 _DATABASE_LEVELS = {"DATABASE", *_TABLE_LEVELS}
@@ -92,14 +92,20 @@ class Grants:
         """Whether every leaf of ``name`` is granted on the whole scope."""
         scope = database or "", table or ""
         levels = _TABLE_LEVELS if table else _DATABASE_LEVELS
-        leaves = [leaf for leaf in self._privileges.leaves(name) if not database or self._privileges.level[leaf] in levels]
+        leaves = [
+            leaf for leaf in self._privileges.leaves(name) if not database or self._privileges.level[leaf] in levels
+        ]
         return bool(leaves) and all(self._allows_leaf(leaf, *scope, option) for leaf in leaves)
 
     def _allows_leaf(self, leaf: str, database: str, table: str, option: bool) -> bool:
         wanted = WITH_OPTION if option else GRANTED
         if self._lookup(leaf, database, table) >= wanted:
             return all(self._records[key] >= wanted for key in self._below(leaf, database, table))
-        return not option and leaf in ("SHOW DATABASES", "SHOW TABLES", "SHOW COLUMNS") and self._implied(leaf, database, table)
+        return (
+            not option
+            and leaf in ("SHOW DATABASES", "SHOW TABLES", "SHOW COLUMNS")
+            and self._implied(leaf, database, table)
+        )
 
     def _implied(self, leaf: str, database: str, table: str) -> bool:
         """Any right on a table shows it; any right in a database shows the database."""
@@ -135,7 +141,10 @@ class Grants:
         groups: dict[tuple[str, str, int], set[str]] = {}
         for (leaf, database, table), state in self._records.items():
             groups.setdefault((database, table, state), set()).add(leaf)
-        return [GrantRow(self._privileges.collapse(frozenset(groups[key])), *key) for key in sorted(groups, key=_grant_order)]
+        return [
+            GrantRow(self._privileges.collapse(frozenset(groups[key])), *key)
+            for key in sorted(groups, key=_grant_order)
+        ]
 
 
 def _grant_order(key: tuple[str, str, int]) -> tuple[str, str, int]:
@@ -144,7 +153,4 @@ def _grant_order(key: tuple[str, str, int]) -> tuple[str, str, int]:
 
 
 def scope_text(database: str, table: str) -> str:
-    def part(name: str) -> str:
-        return "*" if not name else name if name.isidentifier() else quote_name(name)
-
-    return f"{part(database)}.{part(table)}"
+    return ".".join(quote_if_needed(part) if part else "*" for part in (database, table))

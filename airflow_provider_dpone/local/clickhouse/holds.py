@@ -66,7 +66,13 @@ class HoldBoard:
         self._ids = itertools.count(1)
 
     def set(
-        self, point: str, action: str = "hold", user_prefix: str = "", kind: str = "", pattern: str = "", count: int | None = 1
+        self,
+        point: str,
+        action: str = "hold",
+        user_prefix: str = "",
+        kind: str = "",
+        pattern: str = "",
+        count: int | None = 1,
     ) -> int:
         if point not in POINTS or action not in ACTIONS:
             raise ValueError(f"unknown hold point or action: {point} {action}")
@@ -97,7 +103,14 @@ class HoldBoard:
             return {"rules": rules, "held": [asdict(held) for held in self._held]}
 
     def reach(
-        self, point: str, user: str, kind: str, text: str, query_id: str, detach: Callable[[], None], stopped: Callable[[], bool]
+        self,
+        point: str,
+        user: str,
+        kind: str,
+        text: str,
+        query_id: str,
+        detach: Callable[[], None],
+        stopped: Callable[[], bool],
     ) -> None:
         """Pass ``point``: at once, or when released, or when ``stopped`` says so; :class:`Cut` for the action cut."""
         with self._changed:

@@ -1,4 +1,4 @@
-"""The HTTP endpoint: requests parsed from a socket, bodies streamed, answers with ClickHouse's headers and status codes."""
+"""The HTTP endpoint: requests parsed from a socket, bodies streamed, answers with ClickHouse's headers and codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import urllib.parse
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
 
 from airflow_provider_dpone.local.clickhouse.core import Core, Request
 from airflow_provider_dpone.local.clickhouse.engine import Counts, Engine, EngineSession
@@ -22,12 +21,30 @@ from airflow_provider_dpone.local.clickhouse.statements import Statement, split
 DISPLAY_NAME = "dpone-local"
 _PIECE = 1 << 20
 _MAX_QUERY_BYTES = 64 << 20
-_STATUS_TEXT = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 408: "Request Timeout"}
+_STATUS_TEXT = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    408: "Request Timeout",
+}
 _STATUS_TEXT |= {500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable"}
 _OURS = {"query", "database", "query_id", "user", "password", "default_format", "wait_end_of_query", "buffer_size"}
-_OURS |= {"enable_http_compression", "send_progress_in_http_headers", "quota_key", "stacktrace", "client_protocol_version"}
+_OURS |= {
+    "enable_http_compression",
+    "send_progress_in_http_headers",
+    "quota_key",
+    "stacktrace",
+    "client_protocol_version",
+}
 _REFUSED = {"session_id", "session_timeout", "session_check", "role", "compress", "decompress"}
-_TYPES = {"JSON": "application/json", "CSV": "text/csv", "Tab": "text/tab-separated-values", "TSV": "text/tab-separated-values"}
+_TYPES = {
+    "JSON": "application/json",
+    "CSV": "text/csv",
+    "Tab": "text/tab-separated-values",
+    "TSV": "text/tab-separated-values",
+}
 
 
 class _Message:
@@ -51,7 +68,7 @@ class HttpConnection:
         self.core = core
         self.socket = connection
         self.address = address
-        self.reader: BinaryIO = connection.makefile("rb", 1 << 16)
+        self.reader = connection.makefile("rb", 1 << 16)
 
     def run(self) -> None:
         while True:
@@ -308,7 +325,9 @@ class _Exchange:
     # --- the answer --------------------------------------------------------------------------------------------
 
     def _headers(self) -> dict[str, str]:
-        kind = next((value for name, value in _TYPES.items() if self._format.startswith(name)), "application/octet-stream")
+        kind = next(
+            (value for name, value in _TYPES.items() if self._format.startswith(name)), "application/octet-stream"
+        )
         headers = {
             "Content-Type": f"{kind}; charset=UTF-8",
             "X-ClickHouse-Query-Id": self.query_id,

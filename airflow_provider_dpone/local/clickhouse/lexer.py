@@ -60,6 +60,10 @@ def quote_string(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def quote_if_needed(value: str) -> str:
+    return value if value.isidentifier() else quote_name(value)
+
+
 def quote_name(value: str) -> str:
     return "`" + value.replace("\\", "\\\\").replace("`", "\\`") + "`"
 

@@ -102,7 +102,9 @@ class NativeConnection:
 
 def exception(error: ServerError) -> bytes:
     message = f"DB::Exception: {error.message}. ({error.name})"
-    return varint(_S_EXCEPTION) + struct.pack("<i", error.code) + text("DB::Exception") + text(message) + text("") + b"\0"
+    return (
+        varint(_S_EXCEPTION) + struct.pack("<i", error.code) + text("DB::Exception") + text(message) + text("") + b"\0"
+    )
 
 
 class _Exchange:

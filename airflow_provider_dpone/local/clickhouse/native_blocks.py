@@ -15,7 +15,17 @@ from airflow_provider_dpone.local.clickhouse.errors import ServerError, not_impl
 #: BlockInfo: field 1 is_overflows, field 2 bucket_num -1, end
 BLOCK_INFO = b"\x01\x00\x02\xff\xff\xff\xff\x00"
 _LZ4, _ZSTD, _NONE = 0x82, 0x90, 0x02
-_SIZES = {"Bool": 1, "Date": 2, "Date32": 4, "DateTime": 4, "DateTime64": 8, "Time": 4, "Time64": 8, "UUID": 16, "IPv4": 4}
+_SIZES = {
+    "Bool": 1,
+    "Date": 2,
+    "Date32": 4,
+    "DateTime": 4,
+    "DateTime64": 8,
+    "Time": 4,
+    "Time64": 8,
+    "UUID": 16,
+    "IPv4": 4,
+}
 _SIZES |= {"IPv6": 16, "Enum8": 1, "Enum16": 2, "Nothing": 1, "BFloat16": 2, "Float32": 4, "Float64": 8}
 _SIZES |= {f"{sign}Int{bits}": bits // 8 for sign in ("", "U") for bits in (8, 16, 32, 64, 128, 256)}
 _SIZES |= {f"Decimal{bits}": bits // 8 for bits in (32, 64, 128, 256)}

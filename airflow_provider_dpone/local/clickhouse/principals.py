@@ -10,16 +10,33 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from airflow_provider_dpone.local.clickhouse.access import Need
-from airflow_provider_dpone.local.clickhouse.errors import ServerError, denied
+from airflow_provider_dpone.local.clickhouse.errors import ServerError, denied, not_implemented
 from airflow_provider_dpone.local.clickhouse.grants import WITH_OPTION, GrantRow, Grants, Privileges
 
 ADMINISTRATOR = "default"
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+
+def _sha256(password: str, salt: str) -> str:
+    return hashlib.sha256((password + salt).encode()).hexdigest()
+
+
+def _double_sha1(password: str, salt: str) -> str:
+    return hashlib.sha1(hashlib.sha1(password.encode()).digest()).hexdigest()
+
+
+#: what a password proves, per kind of authentication; the result is what is kept of it
+_PROOFS: dict[str, Callable[[str, str], str]] = {
+    "no_password": lambda password, salt: "",
+    "plaintext_password": lambda password, salt: password,
+    "sha256_password": _sha256,
+    "double_sha1_password": _double_sha1,
+}
 
 
 @dataclass
@@ -54,16 +71,19 @@ class User:
     def is_administrator(self) -> bool:
         return self.storage == "users_xml"
 
+    def set_password(self, kind: str, password: str, salt: str) -> None:
+        """Take a password (or, for kinds named ..._hash, what is kept of one)."""
+        kept = kind.endswith("_hash")
+        self.auth_type = kind.replace("_hash", "_password")
+        if self.auth_type not in _PROOFS:
+            raise not_implemented(f"authentication with {kind}")
+        self.salt = salt
+        self.secret = password.lower() if kept else _PROOFS[self.auth_type](password, salt)
+
     def verify(self, password: str, address: str, now: float) -> bool:
         """Whether this password from this address opens a session now."""
-        data = password.encode()
-        proof = {
-            "no_password": lambda: "",
-            "plaintext_password": lambda: password,
-            "sha256_password": lambda: hashlib.sha256(data + self.salt.encode()).hexdigest(),
-            "double_sha1_password": lambda: hashlib.sha1(hashlib.sha1(data).digest()).hexdigest(),
-        }.get(self.auth_type)
-        if proof is None or not hmac.compare_digest(proof().encode(), self.secret.encode()):
+        proof = _PROOFS.get(self.auth_type)
+        if proof is None or not hmac.compare_digest(proof(password, self.salt).encode(), self.secret.encode()):
             return False
         return self._host_allowed(address) and (self.valid_until is None or now <= self.valid_until)
 

@@ -93,8 +93,13 @@ class ClickHouseProcess:
                 env={**os.environ, "PYTHONPATH": path, "MALLOC_ARENA_MAX": "2"},
             )  # fmt: skip
         process = Process.of(child.pid)
-        if not wait_for(lambda: ports_file.exists() or child.poll() is not None, _START_SECONDS) or child.poll() is not None:
-            raise LocalStackFailed(f"the ClickHouse server does not start in {self.directory}: {log.read_text()[-2000:]}")
+        if (
+            not wait_for(lambda: ports_file.exists() or child.poll() is not None, _START_SECONDS)
+            or child.poll() is not None
+        ):
+            raise LocalStackFailed(
+                f"the ClickHouse server does not start in {self.directory}: {log.read_text()[-2000:]}"
+            )
         self.known = {**json.loads(ports_file.read_text()), "pid": process.pid, "started": process.started}
         write_secret(self._state, json.dumps(self.known))
 

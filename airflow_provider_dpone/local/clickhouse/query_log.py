@@ -1,4 +1,4 @@
-"""system.query_log of the local server: rows queued in memory, written every second or when asked, kept over restarts."""
+"""system.query_log: rows queued in memory, written every second or when asked, kept over restarts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _COLUMNS = """
     type Enum8('QueryStart' = 1, 'QueryFinish' = 2, 'ExceptionBeforeStart' = 3, 'ExceptionWhileProcessing' = 4),
     event_date Date DEFAULT toDate(event_time), event_time DateTime, event_time_microseconds DateTime64(6),
     query_start_time DateTime, query_start_time_microseconds DateTime64(6), query_duration_ms UInt64,
-    read_rows UInt64, read_bytes UInt64, written_rows UInt64, written_bytes UInt64, result_rows UInt64, result_bytes UInt64,
+    read_rows UInt64, read_bytes UInt64, written_rows UInt64, written_bytes UInt64,
+    result_rows UInt64, result_bytes UInt64,
     current_database String, query String, query_kind LowCardinality(String), exception_code Int32, exception String,
     is_initial_query UInt8, user String, query_id String, address IPv6, port UInt16, initial_user String,
     initial_query_id String, initial_address IPv6, initial_port UInt16, interface UInt8, http_method UInt8,
@@ -32,7 +33,8 @@ class QueryLog:
         self._flushing = threading.Lock()
         engine.rows("CREATE DATABASE IF NOT EXISTS _local")
         engine.rows(
-            f"CREATE TABLE IF NOT EXISTS _local.query_log ({_COLUMNS}) ENGINE = MergeTree ORDER BY event_time_microseconds"
+            f"CREATE TABLE IF NOT EXISTS _local.query_log ({_COLUMNS}) "
+            "ENGINE = MergeTree ORDER BY event_time_microseconds"
         )
         engine.rows("CREATE OR REPLACE VIEW system.query_log AS SELECT * FROM _local.query_log")
         threading.Thread(target=self._flush_forever, name="query-log", daemon=True).start()

@@ -5,17 +5,16 @@ Statements arrive in the engine's canonical text (upper case keywords, fixed ord
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from airflow_provider_dpone.local.clickhouse.access import Need
 from airflow_provider_dpone.local.clickhouse.errors import ServerError, not_implemented
 from airflow_provider_dpone.local.clickhouse.grants import REVOKED, WITH_OPTION, Grants, scope_text
-from airflow_provider_dpone.local.clickhouse.lexer import Cursor, quote_name, quote_string, tokens
+from airflow_provider_dpone.local.clickhouse.lexer import Cursor, quote_if_needed, tokens
 from airflow_provider_dpone.local.clickhouse.principals import (
     Interval,
     PrincipalStore,
@@ -27,17 +26,6 @@ from airflow_provider_dpone.local.clickhouse.principals import (
 
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
 _SECONDS |= {"MONTH": 2592000, "QUARTER": 7776000, "YEAR": 31556952}
-_AUTHENTICATION = {
-    "NO_PASSWORD": ("no_password", lambda text, salt: ""),
-    "PLAINTEXT_PASSWORD": ("plaintext_password", lambda text, salt: text),
-    "SHA256_PASSWORD": ("sha256_password", lambda text, salt: hashlib.sha256((text + salt).encode()).hexdigest()),
-    "SHA256_HASH": ("sha256_password", lambda text, salt: text.lower()),
-    "DOUBLE_SHA1_PASSWORD": (
-        "double_sha1_password",
-        lambda text, salt: hashlib.sha1(hashlib.sha1(text.encode()).digest()).hexdigest(),
-    ),
-    "DOUBLE_SHA1_HASH": ("double_sha1_password", lambda text, salt: text.lower()),
-}
 
 
 class Answer(NamedTuple):
@@ -45,7 +33,7 @@ class Answer(NamedTuple):
 
     column: str
     type: str
-    rows: list[object]
+    rows: Sequence[object]
 
 
 class Plan(NamedTuple):
@@ -132,7 +120,7 @@ class Rbac:
         user = replace(user, settings=list(user.settings))
         while not cursor.done:
             if cursor.accept("NOT IDENTIFIED"):
-                user.auth_type, user.secret, user.salt = "no_password", "", ""
+                user.set_password("no_password", "", "")
             elif cursor.accept("IDENTIFIED"):
                 self._identified(cursor, user)
             elif cursor.accept("VALID UNTIL"):
@@ -154,17 +142,10 @@ class Rbac:
         return user
 
     def _identified(self, cursor: Cursor, user: User) -> None:
-        kind = "SHA256_PASSWORD"
-        if cursor.accept("WITH"):
-            kind = cursor.next().word
-        if kind not in _AUTHENTICATION:
-            raise not_implemented(f"authentication with {kind.lower()}")
-        user.auth_type, proof = _AUTHENTICATION[kind]
+        kind = cursor.next().text if cursor.accept("WITH") else "sha256_password"
         text = cursor.next().value if cursor.accept("BY") else ""
-        user.salt = cursor.next().value if cursor.accept("SALT") else ""
-        if kind == "SHA256_PASSWORD":
-            user.salt = secrets.token_hex(16)
-        user.secret = proof(text, user.salt)
+        salt = cursor.next().value if cursor.accept("SALT") else ""
+        user.set_password(kind, text, secrets.token_hex(16) if kind == "sha256_password" else salt)
 
     def _hosts(self, cursor: Cursor) -> list[str]:
         words: list[str] = []
@@ -300,7 +281,9 @@ class Rbac:
                     self._store.save_user(replace(user, grants=grants))
 
         grantable = self._store.privileges.grantable
-        options = [Need(leaf, db or None, tbl or None) for name, db, tbl in elements for leaf in grantable(name, db, tbl)]
+        options = [
+            Need(leaf, db or None, tbl or None) for name, db, tbl in elements for leaf in grantable(name, db, tbl)
+        ]
         return Plan([], options, apply)
 
     def _revoke(self, cursor: Cursor, asker: User, database: str) -> Plan:
@@ -358,7 +341,9 @@ class Rbac:
             if cursor.accept("."):
                 cursor.expect("*")
                 scope = "", ""
-            elif all(self._store.privileges.level.get(name) in ("USER_NAME", "GLOBAL", "TABLE_ENGINE") for name in names):
+            elif all(
+                self._store.privileges.level.get(name) in ("USER_NAME", "GLOBAL", "TABLE_ENGINE") for name in names
+            ):
                 scope = "", ""
             else:
                 scope = database, ""
@@ -391,44 +376,13 @@ class Rbac:
 
         return Plan([Need("SHOW USERS")] if names != [asker.name] else [], [], apply)
 
-    def _showusers(self, cursor: Cursor, asker: User, database: str) -> Plan:
-        cursor.expect("SHOW USERS")
-        return Plan([Need("SHOW USERS")], [], lambda: Answer("name", "String", sorted(self._store.users)))
-
-    def _showquotas(self, cursor: Cursor, asker: User, database: str) -> Plan:
-        cursor.expect("SHOW QUOTAS")
-        return Plan([Need("SHOW QUOTAS")], [], lambda: Answer("name", "String", sorted(self._store.quotas)))
-
-    def _showcreateuser(self, cursor: Cursor, asker: User, database: str) -> Plan:
-        cursor.expect("SHOW CREATE USER")
-        names = [asker.name] if cursor.done or cursor.accept("CURRENT_USER") else self._names(cursor)
-
-        def apply() -> Answer:
-            return Answer("CREATE USER", "String", [create_user_text(self._store.user(name)) for name in names])
-
-        return Plan([Need("SHOW USERS")] if names != [asker.name] else [], [], apply)
-
-    def _showcreatequota(self, cursor: Cursor, asker: User, database: str) -> Plan:
-        raise not_implemented("SHOW CREATE QUOTA")
-
 
 def grant_lines(user: User) -> list[str]:
+    """The lines of SHOW GRANTS."""
     lines = []
     for row in user.grants.rows():
-        verb, preposition = ("REVOKE", "FROM") if row.state == REVOKED else ("GRANT", "TO")
+        verb, to = ("REVOKE", "FROM") if row.state == REVOKED else ("GRANT", "TO")
         option = " WITH GRANT OPTION" if row.state == WITH_OPTION else ""
-        what = f"{', '.join(row.privileges)} ON {scope_text(row.database, row.table)}"
-        lines.append(f"{verb} {what} {preposition} {quote_name(user.name) if not user.name.isidentifier() else user.name}{option}")
+        what, name = ", ".join(row.privileges), quote_if_needed(user.name)
+        lines.append(f"{verb} {what} ON {scope_text(row.database, row.table)} {to} {name}{option}")
     return lines
-
-
-def create_user_text(user: User) -> str:
-    """The CREATE USER statement without its secret."""
-    parts = [f"CREATE USER {user.name if user.name.isidentifier() else quote_name(user.name)} IDENTIFIED WITH {user.auth_type}"]
-    if user.valid_until is not None:
-        parts.append(f"VALID UNTIL {user.valid_until}")
-    if user.hosts != ["::/0"]:
-        parts.append("HOST " + (", ".join(f"IP {quote_string(host)}" for host in user.hosts) or "NONE"))
-    if user.settings:
-        parts.append("SETTINGS " + ", ".join(f"{e.name} = {e.value}{' CONST' if e.const else ''}" for e in user.settings))
-    return " ".join(parts)

@@ -36,7 +36,9 @@ def serve(directory: Path, http_port: int, native_port: int, control_port: int) 
     core = Core(directory, admin_password(directory))
     ports = {
         "http_port": _listen(http_port, lambda connection, address: HttpConnection(core, connection, address).run()),
-        "native_port": _listen(native_port, lambda connection, address: NativeConnection(core, connection, address).run()),
+        "native_port": _listen(
+            native_port, lambda connection, address: NativeConnection(core, connection, address).run()
+        ),
         "control_port": serve_control(core, HOST, control_port),
         "pid": os.getpid(),
     }

@@ -1,4 +1,4 @@
-"""What a statement is: its kind, clauses, target and where its inline data begins. Says nothing about who may run it."""
+"""What a statement is: its kind, clauses and where its inline data begins. Says nothing about who may run it."""
 
 from __future__ import annotations
 
@@ -42,17 +42,26 @@ RBAC = {
     "Grant",
     "Revoke",
     "ShowGrants",
-    "ShowUsers",
-    "ShowQuotas",
-    "ShowCreateUser",
-    "ShowCreateQuota",
     "CheckGrant",
 }
 READS = {"Select", "Show", "Describe", "Explain", "Exists", "Check", "ShowProcesslist"}
 #: kinds whose run stops when it is killed or when its client goes away; anything else runs to its end
 CANCELLABLE = {*READS, "Insert"}
 _LOG_KIND = {"Exchange": "Rename", "Detach": "Drop", "Delete": "Delete", "Update": "Update", "CheckGrant": "Check"}
-_END_OF_SETTINGS = {"FORMAT", "VALUES", "SELECT", "WITH", "UNION", "INTO", "FROM"}
+_SHOW_REFUSED = {
+    "USER",
+    "USERS",
+    "QUOTA",
+    "QUOTAS",
+    "ROLE",
+    "ROLES",
+    "ACCESS",
+    "PROFILE",
+    "PROFILES",
+    "POLICY",
+    "POLICIES",
+}
+_SHOW_REFUSED |= {"ROW", "CURRENT", "ENABLED", "SETTINGS", "MASKING"}
 
 
 @dataclass
@@ -132,7 +141,9 @@ def parse(text: str, data_format: str | None = None, inline: bytes = b"") -> Sta
         if ["INTO", "OUTFILE"] in [words[at : at + 2] for at in range(len(words))]:
             raise ServerError(48, "INTO OUTFILE is not allowed on a server")
         text, found, out_format = _take_format(text, found)
-    settings = _settings(found) if kind not in ("CreateTable", "CreateView", "CreateDatabase", "AlterTable", *RBAC) else {}
+    settings = (
+        _settings(found) if kind not in ("CreateTable", "CreateView", "CreateDatabase", "AlterTable", *RBAC) else {}
+    )
     if data_format is not None and settings:
         text, found = _drop_settings(text, found)
     return Statement(text, found, kind, settings, out_format, data_format, inline, full_text)
@@ -209,13 +220,9 @@ def _entity_kind(verb: str, cursor: Cursor) -> str:
 
 
 def _show_kind(cursor: Cursor) -> str:
-    create = cursor.accept("CREATE")
-    word = cursor.peek().word
-    if create and word in ("USER", "QUOTA"):
-        return f"ShowCreate{word.capitalize()}"
-    if word in ("GRANTS", "USERS", "QUOTAS", "PROCESSLIST") and not create:
+    word = cursor.peek(1).word if cursor.peek().word == "CREATE" else cursor.peek().word
+    if word in ("GRANTS", "PROCESSLIST") and cursor.peek().word == word:
         return f"Show{word.capitalize()}"
-    tail = {"QUOTA", "ROLE", "ROLES", "ACCESS", "PROFILE", "PROFILES", "POLICY", "POLICIES", "ROW", "CURRENT", "ENABLED"}
-    if word in tail or (word == "SETTINGS" and cursor.peek(1).word in ("PROFILE", "PROFILES")):
+    if word in _SHOW_REFUSED:
         raise not_implemented(f"SHOW {word}")
     return "Show"

@@ -1,4 +1,4 @@
-"""system.users, grants, quotas, processes and others as they are here: put into a query in the place of the engine's own.
+"""system.users, grants, quotas, processes and others as they are here, put into queries in place of the engine's own.
 
 The engine's tables of these names describe the embedded user, so a query never reads them: each mention becomes a
 subquery over rows written out as text. Tables of databases are filtered for users without SHOW, as a server does.
@@ -24,14 +24,27 @@ Rows = list[dict[str, Any]]
 _EMPTY = ("roles", "role_grants", "row_policies", "masking_policies", "current_roles", "enabled_roles")
 #: column with the table's name, for tables that hide what the user may not see
 _FILTERED = {
-    **dict.fromkeys(("parts", "mutations", "data_skipping_indices", "projections", "detached_parts", "merges"), "table"),
+    **dict.fromkeys(
+        ("parts", "mutations", "data_skipping_indices", "projections", "detached_parts", "merges"), "table"
+    ),
     **{"tables": "name", "columns": "table", "constraints": "table", "dictionaries": "name", "view_refreshes": "view"},
     "databases": "",
 }
-_NO_ALIAS = set(
-    "WHERE PREWHERE GROUP ORDER LIMIT OFFSET FORMAT SETTINGS UNION EXCEPT INTERSECT JOIN INNER LEFT RIGHT FULL CROSS ANY ALL"
-    " ASOF SEMI ANTI GLOBAL ON USING HAVING QUALIFY WINDOW ARRAY FINAL SAMPLE INTO FETCH PASTE".split()
-)
+_NO_ALIAS = {
+    "WHERE",
+    "PREWHERE",
+    "GROUP",
+    "ORDER",
+    "LIMIT",
+    "OFFSET",
+    "FORMAT",
+    "SETTINGS",
+    "UNION",
+    "EXCEPT",
+    "INTERSECT",
+}
+_NO_ALIAS |= {"JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "ANY", "ALL", "ASOF", "SEMI", "ANTI", "GLOBAL", "ON"}
+_NO_ALIAS |= {"USING", "HAVING", "QUALIFY", "WINDOW", "ARRAY", "FINAL", "SAMPLE", "INTO", "FETCH", "PASTE"}
 
 
 class SystemTables:
