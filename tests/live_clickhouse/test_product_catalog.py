@@ -111,7 +111,15 @@ def test_a_mention_of_another_table_is_no_feature(product: Product, mart: str) -
         f"CREATE MATERIALIZED VIEW {mart}.eu ENGINE = MergeTree ORDER BY id AS SELECT id FROM {mart}.orders_eu",
         f"CREATE VIEW {mart}.plain AS SELECT id FROM {mart}.orders",
     )
-    assert see(product, mart) == ()
+    with product.database() as other:
+        product.run(
+            PLAIN.format(db=other),
+            f"CREATE TABLE {other}.buffered AS {other}.orders "
+            f"ENGINE = Buffer('{other}', 'orders', 1, 10, 100, 1, 10, 1000, 1000000)",
+            f"CREATE MATERIALIZED VIEW {other}.hourly REFRESH EVERY 1 YEAR ENGINE = MergeTree ORDER BY id "
+            f"AS SELECT id FROM {other}.orders",
+        )
+        assert see(product, mart) == ()
 
 
 @pytest.mark.parametrize(

@@ -139,12 +139,13 @@ def read_catalog(
     for kind in ("row_policy", "masking_policy", "replicated_access_storage"):
         features |= {f"{kind}:{name}" for (name,) in kinds[kind]}
     for name, source in kinds["dictionary"]:
-        if any(_mentions(source, ours) for ours in tables):
+        if any(_mentions(source, ours) for ours in tables) and (_mentions(source, database) or "." not in source):
             features.add(f"dictionary:{name}")
     for engine, name, to_database, to_table, text, refreshed in kinds["relay"]:
         if engine == "MaterializedView" and to_database == database and to_table in tables:
             features.add(f"incoming_view:{name}")
-        if (engine != "MaterializedView" or refreshed == "1") and any(_mentions(text, ours) for ours in tables):
+        near = name.startswith(f"{database}.") or _mentions(text, database)
+        if (engine != "MaterializedView" or refreshed == "1") and near and any(_mentions(text, t) for t in tables):
             features.add(f"{'refreshable_view' if refreshed == '1' else engine.lower()}:{name}")
     return replace(
         view,
