@@ -210,8 +210,8 @@ class Settler:
 
 def is_stand_in(world: World) -> bool:
     """Whether the target is the local development server; it says so in its display name."""
-    [(name,)] = world.target.control.query("SELECT displayName()")
-    return "dpone-local" in str(name)
+    with world.target.control.fresh() as control:
+        return "dpone-local" in control.display_name()
 
 
 def unknown(stored: StoredAttempt) -> PublicationUnknown:
