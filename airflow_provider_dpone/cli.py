@@ -52,12 +52,16 @@ def get_cli_commands() -> list[Any]:
     def run(options: Any) -> None:
         sys.exit(main(options.arguments))
 
+    arguments = Arg(  # type: ignore[no-untyped-call]
+        ("arguments",), nargs=argparse.REMAINDER, help="see `dpone-airflow --help`"
+    )
+
     return [
         ActionCommand(
             name="dpone",
             help="Refresh tables: ledger, enrolment, releases, attempts, local stack",
             func=run,
-            args=(Arg(("arguments",), nargs=argparse.REMAINDER, help="see `dpone-airflow --help`"),),
+            args=(arguments,),
         )
     ]
 
