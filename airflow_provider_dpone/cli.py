@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors are one readable line on stderr and exit status 1."""
     options = parser().parse_args(arguments)
     os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "WARNING")  # output is for people and pipes
-    warnings.simplefilter("ignore", DeprecationWarning)
     try:
         code = options.handler(options)
     except DponeError as error:
