@@ -179,6 +179,10 @@ def test_grants_are_shown_as_they_are(clickhouse_server: ClickHouseUnderTest) ->
         "WITH x AS (SELECT * FROM {b}) SELECT * FROM x",
         "SELECT (SELECT count() FROM {b})",
         "SELECT * FROM {a} WHERE id IN {b}",
+        "SELECT * FROM {b} AS x",
+        "EXPLAIN SELECT * FROM {b}",
+        "DESCRIBE TABLE (SELECT * FROM {b})",
+        "SELECT * FROM merge(currentDatabase(), 'b')",
         "INSERT INTO {b} SELECT * FROM {a}",
         "INSERT INTO {a} SELECT * FROM {b}",
         "CREATE TABLE {a}2 ENGINE = Memory AS SELECT * FROM {a}",
@@ -208,6 +212,30 @@ def test_user_with_rights_on_one_table_cannot(clickhouse_server: ClickHouseUnder
         statement = sql.format(a=tables.a, b=tables.b)
         assert call(clickhouse_server, statement, user=name, password=password).code == 497
         assert code_of(clickhouse_server, statement, name, password) == 497
+
+
+def test_unqualified_names_are_checked_in_the_current_database(clickhouse_server: ClickHouseUnderTest) -> None:
+    with two_tables(clickhouse_server) as tables:
+        name, password = make_user(clickhouse_server, f"SELECT ON {tables.a}")
+        login = {"user": name, "password": password, "database": tables.database}
+        for sql, code in (
+            ("SELECT count() FROM a", 0),
+            ("WITH c AS (SELECT id FROM a) SELECT count() FROM c WHERE id IN c", 0),
+            ("SELECT count() FROM b", 497),
+            ("SELECT count() FROM b AS x", 497),
+            ("SELECT count() FROM a AS x JOIN b AS y USING (id)", 497),
+        ):
+            assert call(clickhouse_server, sql, **login).code == code, sql
+
+
+def test_session_ends_with_valid_until(clickhouse_server: ClickHouseUnderTest) -> None:
+    name, password = make_user(clickhouse_server)
+    client = clickhouse_server.client(name, password)
+    assert client.execute("SELECT 1") == [(1,)]
+    clickhouse_server.execute(f"ALTER USER {name} VALID UNTIL '2020-01-01'")
+    with pytest.raises(ServerException) as expired:
+        client.execute("SELECT 1")
+    assert expired.value.code in (516, 720)
 
 
 def test_views_are_filtered_without_show_and_complete_with_it(clickhouse_server: ClickHouseUnderTest) -> None:
