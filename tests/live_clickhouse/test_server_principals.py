@@ -82,17 +82,20 @@ def test_session_of_a_dropped_user_is_refused_also_after_its_name_came_back(
     assert (dropped.value.code, replaced.value.code) == (192, 192)
 
 
-def test_exchange_needs_all_four_rights_on_both_names(clickhouse_server: ClickHouseUnderTest) -> None:
+@pytest.mark.parametrize("missing", FULL.split(", "))
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_exchange_needs_all_four_rights_on_both_names(
+    clickhouse_server: ClickHouseUnderTest, missing: str, name: str
+) -> None:
     with two_tables(clickhouse_server) as tables:
         before = uuids(clickhouse_server, tables)
         swap = f"EXCHANGE TABLES {tables.a} AND {tables.b}"
-        name, password = make_user(
-            clickhouse_server, f"{FULL} ON {tables.a}", f"SELECT, INSERT, CREATE TABLE ON {tables.b}"
-        )
-        assert call(clickhouse_server, swap, user=name, password=password).code == 497
+        user, password = make_user(clickhouse_server, f"{FULL} ON {tables.a}", f"{FULL} ON {tables.b}")
+        clickhouse_server.execute(f"REVOKE {missing} ON {tables.database}.{name} FROM {user}")
+        assert call(clickhouse_server, swap, user=user, password=password).code == 497
         assert uuids(clickhouse_server, tables) == before
-        clickhouse_server.execute(f"GRANT DROP TABLE ON {tables.b} TO {name}")
-        assert call(clickhouse_server, swap, user=name, password=password).code == 0
+        clickhouse_server.execute(f"GRANT {missing} ON {tables.database}.{name} TO {user}")
+        assert call(clickhouse_server, swap, user=user, password=password).code == 0
         assert uuids(clickhouse_server, tables) == before[::-1]
 
 
@@ -279,6 +282,8 @@ def test_one_cannot_grant_what_one_has_without_option(clickhouse_server: ClickHo
         clickhouse_server.execute(f"GRANT SELECT ON {tables.a} TO {name} WITH GRANT OPTION")
         assert code_of(clickhouse_server, f"GRANT SELECT ON {tables.a} TO {other}", name, password) == 0
         assert code_of(clickhouse_server, f"REVOKE SELECT ON {tables.a} FROM {other}", name, password) == 0
+        clickhouse_server.execute(f"GRANT INSERT ON {tables.a} TO {other}")
+        assert code_of(clickhouse_server, f"REVOKE INSERT ON {tables.a} FROM {other}", name, password) == 497
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1; SELECT 2", "CREATE USER x; DROP USER x", "SELECT 'a"])
