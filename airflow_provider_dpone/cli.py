@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ def add_commands(commands: Any) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors are one readable line on stderr and exit status 1."""
     options = parser().parse_args(arguments)
+    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "WARNING")  # output is for people and pipes
+    warnings.simplefilter("ignore", DeprecationWarning)
     try:
         code = options.handler(options)
     except DponeError as error:
@@ -52,12 +55,16 @@ def get_cli_commands() -> list[Any]:
     def run(options: Any) -> None:
         sys.exit(main(options.arguments))
 
+    arguments = Arg(  # type: ignore[no-untyped-call]
+        ("arguments",), nargs=argparse.REMAINDER, help="see `dpone-airflow --help`"
+    )
+
     return [
         ActionCommand(
             name="dpone",
             help="Refresh tables: ledger, enrolment, releases, attempts, local stack",
             func=run,
-            args=(Arg(("arguments",), nargs=argparse.REMAINDER, help="see `dpone-airflow --help`"),),
+            args=(arguments,),
         )
     ]
 

@@ -158,8 +158,7 @@ class Settler:
                 if principal.state is not GateState.CLOSED:
                     gate.close(principal.name)
         except (LedgerUnavailable, LedgerBusy, CommitUnknown, LedgerMismatch):
-            for name in gate.known_names():
-                gate.close_on_server(name)
+            gate.close_known()
             raise
 
     def receipt(
@@ -210,8 +209,8 @@ class Settler:
 
 def is_stand_in(world: World) -> bool:
     """Whether the target is the local development server; it says so in its display name."""
-    [(name,)] = world.target.control.query("SELECT displayName()")
-    return "dpone-local" in str(name)
+    with world.target.control.fresh() as control:
+        return "dpone-local" in control.display_name()
 
 
 def unknown(stored: StoredAttempt) -> PublicationUnknown:
