@@ -341,7 +341,7 @@ class _Exchange:
         counts = self._request.counts if self._request else Counts()
         numbers = {**counts._asdict(), "total_rows_to_read": 0, "result_rows": counts.written_rows}
         numbers |= {"result_bytes": counts.written_bytes, "elapsed_ns": int((time.monotonic() - self._started) * 1e9)}
-        return json.dumps({name: str(value) for name, value in numbers.items()})
+        return json.dumps({name: str(value) for name, value in numbers.items()}, separators=(",", ":"))
 
     def _stream(self) -> None:
         """Send what is buffered as chunks; the status is 200 from here on."""

@@ -210,10 +210,15 @@ class PrincipalStore:
         return user
 
     def current(self, principal: User) -> User:
-        """The principal as it is now; UNKNOWN_USER once it was dropped, whatever bears its name today."""
+        """The principal as it is now; UNKNOWN_USER once it was dropped, whatever bears its name today.
+
+        A session opened before VALID UNTIL gets USER_EXPIRED after it.
+        """
         user = self.users.get(principal.name)
         if user is None or user.id != principal.id:
             raise ServerError(192, "User has been dropped")
+        if user.valid_until is not None and time.time() > user.valid_until:
+            raise ServerError(720, "Authentication method used has expired")
         return user
 
     def user(self, name: str) -> User:
