@@ -20,7 +20,7 @@ import psycopg
 
 @dataclass(frozen=True)
 class EmbeddedPostgres:
-    """A running server; the superuser needs no password from loopback."""
+    """A running server; from loopback only the role ``with_password`` needs a password."""
 
     port: int
     superuser: str = "postgres"
@@ -57,6 +57,8 @@ def embedded_postgres_server(*, durable: bool = False) -> Iterator[EmbeddedPostg
         cwd=base,
         **identity,
     )
+    rules = data / "pg_hba.conf"
+    rules.write_text("host all with_password 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
     port = _free_port()
     options = ["-c", f"fsync={'on' if durable else 'off'}", "-c", "max_connections=40", "-c", "jit=off"]
     with (base / "log").open("wb") as log:
