@@ -114,8 +114,8 @@ TYPES: Final[dict[str, TypeRule]] = {
     **dict.fromkeys(("any", "anyarray", "anycompatible", "anycompatiblearray", "anycompatiblemultirange",
                      "anycompatiblenonarray", "anycompatiblerange", "anyelement", "anyenum", "anymultirange",
                      "anynonarray", "anyrange", "cstring", "event_trigger", "fdw_handler", "index_am_handler",
-                     "internal", "language_handler", "pg_ddl_command", "record", "_record", "table_am_handler", "trigger",
-                     "tsm_handler", "unknown", "void"), _PSEUDO),
+                     "internal", "language_handler", "pg_ddl_command", "record", "_record", "table_am_handler",
+                     "trigger", "tsm_handler", "unknown", "void"), _PSEUDO),
 }  # fmt: skip
 #: Types of extensions that have no input function.
 EXTENSION_TYPES: Final[dict[tuple[str, str], TypeRule]] = {
