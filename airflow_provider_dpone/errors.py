@@ -275,6 +275,13 @@ class PublicationUnknown(DponeError):
     code = "DPONE_COMMIT_UNKNOWN"
 
 
+class OutcomePending(DponeError):
+    """Closing or observing failed for now; the attempt stays held and a later try looks again."""
+
+    code = "DPONE_OUTCOME_PENDING"
+    retryable = True
+
+
 class NotPublished(DponeError):
     """The swap provably did not happen; the target is untouched and a new try may copy again."""
 
@@ -320,3 +327,24 @@ class SourceChanged(Refused):
     """The source relation is no longer the one that was planned; plan again."""
 
     code = "DPONE_SOURCE_CHANGED"
+
+
+# --- local stack ----------------------------------------------------------------------------------------------
+
+
+class LocalStackFailed(DponeError):
+    """A server of the local stack does not start or stop; the message ends with its log."""
+
+    code = "DPONE_LOCAL_STACK_FAILED"
+
+
+class RemovalRefused(DponeError):
+    """A retained generation was not removed; it is back under its name and can be removed later."""
+
+    code = "DPONE_REMOVAL_REFUSED"
+
+
+class DeclarationInvalid(Refused):
+    """An operator's parameter is malformed, templated where it must be literal, or of a kind that is not supported."""
+
+    code = "DPONE_DECLARATION_INVALID"

@@ -93,13 +93,19 @@ class Outcome(Document):
 
     schema_name: Literal["dpone.outcome.v1"] = Field(default="dpone.outcome.v1")
     attempt_sha256: Digest
-    state: Literal[AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.COMMIT_UNKNOWN]
+    state: AttemptState
     code: Text | None
     """Code of the error that ended it, if any."""
-    reason: Text
+    reason: Annotated[str, Field(max_length=512, strict=True)]
     publication_sha256: Digest | None
     """Digest of the last publication record, when there is a publication."""
     observed_at: Text
+
+    @model_validator(mode="after")
+    def _ended(self) -> Outcome:
+        if self.state is AttemptState.RUNNING:
+            raise ValueError("RUNNING is not an outcome")
+        return self
 
 
 class Adjudication(Document):
@@ -107,7 +113,13 @@ class Adjudication(Document):
 
     schema_name: Literal["dpone.adjudication.v1"] = Field(default="dpone.adjudication.v1")
     attempt_sha256: Digest
-    state: Literal[AttemptState.SUCCEEDED, AttemptState.FAILED]
+    state: AttemptState
     decided_by: Text
     statement: Text
     decided_at: Text
+
+    @model_validator(mode="after")
+    def _decided(self) -> Adjudication:
+        if self.state not in (AttemptState.SUCCEEDED, AttemptState.FAILED):
+            raise ValueError("an adjudication decides SUCCEEDED or FAILED")
+        return self

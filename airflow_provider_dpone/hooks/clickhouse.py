@@ -14,7 +14,7 @@ import clickhouse_driver
 from airflow_clickhouse_plugin.hooks.clickhouse import ClickHouseHook
 
 from airflow_provider_dpone.engines.clickhouse.control import NativeControl
-from airflow_provider_dpone.engines.clickhouse.gate import GatePolicy
+from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy
 from airflow_provider_dpone.engines.clickhouse.wire import ClickHouseHttp
 from airflow_provider_dpone.errors import DponeError
 

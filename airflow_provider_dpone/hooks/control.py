@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import psycopg
@@ -43,8 +44,8 @@ class DponeControlHook(BaseHook):
         super().__init__(**kwargs)
         self.control_conn_id = control_conn_id
 
-    def ledger(self) -> Ledger:
-        """The ledger behind this connection.
+    def connector(self) -> Callable[[], psycopg.Connection[tuple[object, ...]]]:
+        """A function that opens a new connection each time; the Airflow connection is read once.
 
         :raises LedgerMismatch: the connection is of a type that cannot hold a ledger.
         """
@@ -54,7 +55,6 @@ class DponeControlHook(BaseHook):
                 f"connection {self.control_conn_id!r} has type {connection.conn_type!r}; a ledger lives in PostgreSQL"
             )
         extra = connection.extra_dejson
-        pinned = extra.get("service_id")
         options = {name: value for name, value in extra.items() if name in self.LIBPQ_OPTIONS}
         options.setdefault("connect_timeout", 10)
 
@@ -69,7 +69,12 @@ class DponeControlHook(BaseHook):
                 **options,
             )
 
-        return Ledger(connect, PostgresDialect(), uuid.UUID(pinned) if pinned else None)
+        return connect
+
+    def ledger(self) -> Ledger:
+        """The ledger behind this connection, pinned to the ``service_id`` of its extra when there is one."""
+        pinned = self.get_connection(self.control_conn_id).extra_dejson.get("service_id")
+        return Ledger(self.connector(), PostgresDialect(), uuid.UUID(pinned) if pinned else None)
 
     def test_connection(self) -> tuple[bool, str]:
         """The Test button: reachable, installed, unaltered and, when pinned, the right ledger."""

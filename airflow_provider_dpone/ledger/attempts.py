@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, and_, select, true
 
 from airflow_provider_dpone.contracts.canonical import Document, digest_bytes, digest_of
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
@@ -161,9 +161,22 @@ class CompositionAttemptStore:
             raise DocumentInvalid(f"there is no attempt {attempt_sha256}")
         return found[0]
 
+    def find(self, beginning: str) -> StoredAttempt:
+        """The one attempt whose digest begins with these hexadecimal digits.
+
+        :raises DocumentInvalid: none does, or more than one.
+        """
+        wanted = beginning.removeprefix("sha256:").lower()
+        found = [a for a in self._ledger.read(self._rows) if a.sha256[7:].startswith(wanted)]
+        if len(found) != 1:
+            raise DocumentInvalid(f"{len(found)} attempts begin with {beginning!r}; give more of the digest")
+        return found[0]
+
     @staticmethod
     def _rows(connection: Connection, *where: Any) -> list[StoredAttempt]:
-        rows = connection.execute(select(attempt).where(and_(*where)).order_by(attempt.c.admitted_at)).mappings()
+        rows = connection.execute(
+            select(attempt).where(and_(true(), *where)).order_by(attempt.c.admitted_at)
+        ).mappings()
         return [_stored(row) for row in rows]
 
     def open_on(self, guard_ids: Sequence[str]) -> list[StoredAttempt]:
@@ -191,12 +204,11 @@ class CompositionAttemptStore:
             )
         )
 
-    def latest_on(self, guard_id: str, states: Sequence[AttemptState]) -> list[StoredAttempt]:
-        """Attempts ever made on a guard that ended in one of ``states``, oldest first."""
+    def ended_on(self, guard_id: str) -> list[StoredAttempt]:
+        """Attempts on a guard that are SUCCEEDED or FAILED, oldest first."""
         made = select(attempt_guard.c.attempt_sha256).where(attempt_guard.c.guard_id == digest_bytes(guard_id))
-        return self._ledger.read(
-            lambda c: self._rows(c, attempt.c.attempt_sha256.in_(made), attempt.c.state.in_([int(s) for s in states]))
-        )
+        ended = attempt.c.state.in_([int(s) for s in TERMINAL_ATTEMPTS])
+        return self._ledger.read(lambda c: self._rows(c, attempt.c.attempt_sha256.in_(made), ended))
 
     def fence(self, attempt_sha256: str) -> None:
         """From here on the database refuses every principal, READY, dispatch, claim and publication of it."""

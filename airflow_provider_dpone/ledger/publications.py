@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +55,10 @@ def _stored(connection: Connection, row: Any) -> StoredPublication:
 class LedgerPublicationStore:
     """:class:`airflow_provider_dpone.contracts.ports.SnapshotPublicationStore` over the ledger."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, before_claim: Callable[[], None] = lambda: None) -> None:
+        """:param before_claim: asked last, just before the claim; raises when the task was asked to stop."""
         self._ledger = ledger
+        self._before_claim = before_claim
 
     def persist_prepared(self, intent: SnapshotIntent) -> PublicationRecord:
         """Keep the intent and its PREPARED record, revision 1.
@@ -129,6 +132,7 @@ class LedgerPublicationStore:
         :raises Fenced: the attempt was fenced, or the publisher's gate is not READY.
         :raises ClaimUncertain: the commit or its read-back is in doubt; nothing may be sent.
         """
+        self._before_claim()
         after = before.next(PublicationState.EXCHANGE_INTENT)
         sha256 = intent.digest()
 

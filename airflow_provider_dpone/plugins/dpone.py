@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -13,4 +13,4 @@ class DponePlugin(AirflowPlugin):
     """See ``airflow plugins``; registered through the ``airflow.plugins`` entry point."""
 
     name = "dpone"
-    listeners: ClassVar[list[Any]] = [binding]
+    listeners: list[Any] = [binding]  # noqa: RUF012 (declared so by Airflow)

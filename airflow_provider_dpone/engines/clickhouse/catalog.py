@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign, TableDesign
 from airflow_provider_dpone.contracts.ports import ClickHouseControl
 from airflow_provider_dpone.engines.clickhouse.design import read_design
-from airflow_provider_dpone.engines.clickhouse.quoting import load
+from airflow_provider_dpone.engines.clickhouse.quoting import PINNED, load
 from airflow_provider_dpone.engines.clickhouse.writers import judge_writers
 from airflow_provider_dpone.errors import AmbientWriter, ServerRefused, TargetUnsupported, ViewIncomplete
 
@@ -32,7 +33,12 @@ class ServerStart:
 
     def same_run(self, other: ServerStart) -> bool:
         """Whether both were seen in one run of one server, without a restart between."""
-        return self.service_id == other.service_id and abs(self.started_at - other.started_at) <= timedelta(seconds=3)
+        earlier, later = sorted((self, other), key=lambda start: start.seen_at)
+        return (
+            earlier.service_id == later.service_id
+            and earlier.uptime <= later.uptime
+            and abs(earlier.started_at - later.started_at) <= timedelta(seconds=3)
+        )
 
 
 @dataclass(frozen=True)
@@ -126,25 +132,52 @@ def read_catalog(
     """
     require_visible(control)
     names = {"database": database, "tables": list(tables)}
+    kinds = _read(control, f"{load('catalog_tables.sql')} UNION ALL {load('catalog_features.sql')}", names)
+    granted = _read(control, load("writers.sql"), names)
+    view = _view(kinds, database)
+    features = {f"unfinished_mutation:{name}" for (name,) in kinds["mutation"]}
+    for kind in ("row_policy", "masking_policy", "replicated_access_storage"):
+        features |= {f"{kind}:{name}" for (name,) in kinds[kind]}
+    for name, source in kinds["dictionary"]:
+        if any(_mentions(source, ours) for ours in tables) and (_mentions(source, database) or "." not in source):
+            features.add(f"dictionary:{name}")
+    for engine, name, to_database, to_table, text, refreshed in kinds["relay"]:
+        if engine == "MaterializedView" and to_database == database and to_table in tables:
+            features.add(f"incoming_view:{name}")
+        near = name.startswith(f"{database}.") or _mentions(text, database)
+        if (engine != "MaterializedView" or refreshed == "1") and near and any(_mentions(text, t) for t in tables):
+            features.add(f"{'refreshable_view' if refreshed == '1' else engine.lower()}:{name}")
+    return replace(
+        view,
+        features=tuple(sorted({*view.features, *features})),
+        writers=judge_writers(granted, database, tables, {*administrators, *issued}),
+    )
+
+
+def read_tables(control: ClickHouseControl, database: str, tables: Sequence[str]) -> CatalogView:
+    """Read what the names carry now, without what surrounds them: features and writers are not looked for."""
+    return _view(_read(control, load("catalog_tables.sql"), {"database": database, "tables": list(tables)}), database)
+
+
+def _read(control: ClickHouseControl, sql: str, names: dict[str, Any]) -> dict[str, list[list[str]]]:
     try:
-        rows = control.query(load("catalog.sql"), names)
-        granted = control.query(load("writers.sql"), names)
+        rows = control.query(f"{sql} SETTINGS {PINNED}", names)
     except ServerRefused as error:
         if error.details.get("server_code") in (47, 60):
             raise TargetUnsupported(f"this ClickHouse version lacks a catalog column: {error.message}") from error
         raise
     kinds: dict[str, list[list[str]]] = defaultdict(list)
     for kind, fields in rows:
-        kinds[kind].append(list(fields))
-    if kinds["control"] != [["1"]] or len(kinds["server"]) != 1:
+        kinds[str(kind)].append([str(field) for field in fields])
+    return kinds
+
+
+def _view(kinds: dict[str, list[list[str]]], database: str) -> CatalogView:
+    if len(kinds["control"]) != 1 or len(kinds["server"]) != 1:
         raise ViewIncomplete("the catalog does not show a table that must be there")
     service_id, uptime, now, version = kinds["server"][0]
-    features = {feature for (feature,) in kinds["feature"]}
-    features |= {f"replicated_access_storage:{name}" for name, kind in kinds["directory"] if kind == "replicated"}
-    features |= {
-        f"{what}:{name}" for what, name, text in kinds["mention"] if any(_mentions(text, table) for table in tables)
-    }
     facts: dict[str, TableFacts] = {}
+    features: set[str] = set()
     for fields in kinds["table"]:
         found, own = _table_facts(database, fields, kinds["column"], kinds["part"])
         facts[found.name] = found
@@ -160,9 +193,7 @@ def read_catalog(
         database_uuid=uuid,
         tables=facts,
         features=tuple(sorted(features)),
-        writers=judge_writers(
-            [(kind, list(fields)) for kind, fields in granted], database, tables, {*administrators, *issued}
-        ),
+        writers=(),
     )
 
 
@@ -188,10 +219,11 @@ def start_from(service_id: str, uptime: int, now: str) -> ServerStart:
 def _table_facts(
     database: str, fields: list[str], columns: list[list[str]], parts: list[list[str]]
 ) -> tuple[TableFacts, set[str]]:
-    name, uuid, engine, create_query, comment, total_bytes = fields
+    name, uuid, engine, create_query, comment, total_bytes, readers, dictionaries = fields
     own = sorted(row[1:] for row in columns if row[0] == name)
     design: TableDesign | None = None
-    features: set[str] = set()
+    features = {f"outgoing_view:{reader}" for reader in readers.split("\n") if reader}
+    features |= {f"dictionary:{dependent}" for dependent in dictionaries.split("\n") if dependent}
     if engine == "MergeTree":
         keys = ("name", "type", "default_kind", "default_expression", "codec", "comment")
         listed = [ColumnDesign(**dict(zip(keys, row[1:], strict=True))) for row in own]

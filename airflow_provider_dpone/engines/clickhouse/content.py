@@ -11,17 +11,7 @@ from collections.abc import Sequence
 from airflow_provider_dpone.contracts.enrolment import TableDesign
 from airflow_provider_dpone.contracts.ports import ClickHouseControl
 from airflow_provider_dpone.contracts.publication import Content
-from airflow_provider_dpone.engines.clickhouse.quoting import identifier, table
-
-#: Reading for a proof: nothing filtered, cached, sampled, limited or silently cut.
-PINNED = (
-    "final = 0, additional_table_filters = {}, additional_result_filter = '', use_query_cache = 0, limit = 0, "
-    "offset = 0, max_rows_to_read = 0, max_bytes_to_read = 0, max_result_rows = 0, max_execution_time = 0, "
-    "read_overflow_mode = 'throw', result_overflow_mode = 'throw', timeout_overflow_mode = 'throw', "
-    "apply_deleted_mask = 1, enable_parallel_replicas = 0, empty_result_for_aggregation_by_empty_set = 0, "
-    "aggregate_functions_null_for_empty = 0, output_format_binary_encode_types_in_binary_format = 0, "
-    "output_format_binary_write_json_as_string = 0"
-)
+from airflow_provider_dpone.engines.clickhouse.quoting import PINNED, identifier, table
 
 
 def stored_columns(design: TableDesign) -> tuple[str, ...]:

@@ -49,6 +49,10 @@ class NativeControl:
         """Another session on a connection of its own."""
         return NativeControl(self._connect)
 
+    def display_name(self) -> str:
+        """The server's display name, as it greets a client; the local development server names itself there."""
+        return str(self._opened().connection.server_info.display_name)
+
     def close(self) -> None:
         """Close the connection."""
         if self._client is not None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign, TableDesign
 from airflow_provider_dpone.engines.clickhouse.quoting import identifier, literal, table
-from airflow_provider_dpone.errors import DesignMismatch, TargetUnsupported
+from airflow_provider_dpone.errors import DesignMismatch
 
 _CLAUSES: Final = ("PARTITION BY", "PRIMARY KEY", "ORDER BY", "SAMPLE BY", "TTL", "SETTINGS")
 _CLAUSE = re.compile(r" (" + "|".join(_CLAUSES) + r") ")
@@ -32,7 +32,10 @@ def read_design(
     :returns: no design when the statement holds something :class:`TableDesign` cannot say.
     """
     features: set[str] = set()
-    head, elements, engine, clauses = _take_apart(create_query, comment)
+    taken = _take_apart(create_query, comment)
+    if taken is None:
+        return None, ("unrepresentable_design",)
+    head, elements, engine, clauses = taken
     indices: list[str] = []
     constraints: list[str] = []
     rendered = {_column(column): column for column in columns}
@@ -120,8 +123,8 @@ def split_top(text: str, separator: str = ", ") -> list[str]:
     return [*parts, text[start:]] if text else []
 
 
-def _take_apart(create_query: str, comment: str) -> tuple[str, list[str], str, Mapping[str, str]]:
-    """Head, column elements, engine and clauses of a CREATE TABLE as the server prints it."""
+def _take_apart(create_query: str, comment: str) -> tuple[str, list[str], str, Mapping[str, str]] | None:
+    """Head, column elements, engine and clauses of a CREATE TABLE as the server prints it; None when it is another."""
     tail = f" COMMENT {literal(comment)}" if comment else ""
     opening = closing = -1
     for position, depth in _outside(create_query):
@@ -129,10 +132,8 @@ def _take_apart(create_query: str, comment: str) -> tuple[str, list[str], str, M
             opening = position
         elif opening >= 0 and closing < 0 and create_query[position] == ")" and depth == 0:
             closing = position
-    if opening < 0 or closing < 0 or not create_query.startswith(") ENGINE = ", closing):
-        raise TargetUnsupported("the target's CREATE statement is not one of a table with columns")
-    if tail and not create_query.endswith(tail):
-        raise TargetUnsupported("the target's CREATE statement does not end with its comment")
+    if opening < 0 or not create_query.startswith(") ENGINE = ", closing) or not create_query.endswith(tail):
+        return None
     body = create_query[closing + len(") ENGINE = ") : len(create_query) - len(tail)]
     marks = [
         (position, match)

@@ -164,8 +164,8 @@ class ClickHouseGate:
         checks = {
             "one user with a hashed password": len(users) == 1 and users[0][1] == "['sha256_password']",
             "hosts": len(users) == 1
-            and (not self._policy.hosts or users[0][2].count(",") + 1 == len(self._policy.hosts))
-            and users[0][3:6] == ["[]", "[]", "[]"],
+            and self._policy.admits(users[0][2].split(","), users[0][3])
+            and users[0][4:6] == ["[]", "[]"],
             "no role and no grantee": len(users) == 1
             and users[0][6:] == ["0", "[]", "0", "[]"]
             and not found.get("role"),

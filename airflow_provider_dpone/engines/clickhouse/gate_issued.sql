@@ -1,5 +1,5 @@
 -- issued: everything the server has under one issued name, to be compared with what was meant.
-SELECT 'user' AS kind, [toString(id), toString(auth_type), toString(host_ip), toString(host_names), toString(host_names_regexp),
+SELECT 'user' AS kind, [toString(id), toString(auth_type), arrayStringConcat(host_ip, ','), arrayStringConcat(host_names, ','), toString(host_names_regexp),
     toString(host_names_like), toString(default_roles_all), toString(default_roles_list), toString(grantees_any),
     toString(grantees_list)] AS fields
 FROM system.users WHERE name = {name:String}

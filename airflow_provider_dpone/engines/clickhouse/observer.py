@@ -1,7 +1,7 @@
 """Fresh, complete observations of a target and its generation, and the last look before dispatch.
 
-An observation is a sandwich: two complete catalog views on two connections, with the content read between them when the
-part hashes do not already prove it. Unless both views are equal, and of one run of one server, it proves nothing.
+An observation is a sandwich: the complete catalog, the content when the part hashes do not already prove it, and the
+tables and parts again on another connection. Unless both ends are equal, and of one run of one server, it is repeated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from collections.abc import Collection, Sequence
 from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.contracts.ports import ClickHouseControl
 from airflow_provider_dpone.contracts.publication import CatalogObservation, Content, SnapshotIntent
-from airflow_provider_dpone.engines.clickhouse.catalog import CatalogView, ServerStart, TableFacts, read_catalog
+from airflow_provider_dpone.engines.clickhouse.catalog import (
+    CatalogView,
+    ServerStart,
+    TableFacts,
+    read_catalog,
+    read_tables,
+)
 from airflow_provider_dpone.engines.clickhouse.content import read_content, stored_columns
 from airflow_provider_dpone.engines.clickhouse.storage import read_storage
 from airflow_provider_dpone.errors import DocumentInvalid, TargetChanged, ViewIncomplete
@@ -46,6 +52,7 @@ class SnapshotCatalog:
 
         :raises ViewIncomplete: the two views kept differing.
         """
+        at = intent.target
         for _ in range(_TRIES):
             with self._control.fresh() as control:
                 before = self._view(control, intent)
@@ -55,9 +62,9 @@ class SnapshotCatalog:
                     if facts.uuid == intent.generation_uuid
                 }
             with self._control.fresh() as control:
-                after = self._view(control, intent)
+                after = read_tables(control, at.database, (at.target_table, at.generation_table))
             if _equal(before, after):
-                return self._observation(intent, after, content)
+                return self._observation(intent, before, after.start, content)
         raise ViewIncomplete(
             f"{intent.target.database}.{intent.target.target_table} kept changing while it was observed; try again"
         )
@@ -113,7 +120,7 @@ class SnapshotCatalog:
         return read_content(control, intent.target.database, facts.name, stored_columns(facts.design))
 
     def _observation(
-        self, intent: SnapshotIntent, view: CatalogView, content: dict[str, Content | None]
+        self, intent: SnapshotIntent, view: CatalogView, end: ServerStart, content: dict[str, Content | None]
     ) -> CatalogObservation:
         at = intent.target
         target, generation = view.tables.get(at.target_table), view.tables.get(at.generation_table)
@@ -133,7 +140,7 @@ class SnapshotCatalog:
             target_parts_sha256=target.parts_sha256 if target else None,
             generation_parts_sha256=generation.parts_sha256 if generation else None,
             unsupported=tuple(sorted(unsupported)),
-            observed_at=view.start.seen_at.isoformat(),
+            observed_at=end.seen_at.isoformat(),
         )
 
 
@@ -142,8 +149,8 @@ def _design(facts: TableFacts | None) -> str | None:
 
 
 def _equal(before: CatalogView, after: CatalogView) -> bool:
-    """Same run of the same server, same names, tables, parts, features and writers."""
+    """Same run of the same server, same database, tables and parts."""
     return before.start.same_run(after.start) and (
-        (before.database_engine, before.database_uuid, before.tables, before.features, before.writers)
-        == (after.database_engine, after.database_uuid, after.tables, after.features, after.writers)
+        (before.database_engine, before.database_uuid, before.tables)
+        == (after.database_engine, after.database_uuid, after.tables)
     )

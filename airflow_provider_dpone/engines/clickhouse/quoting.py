@@ -15,6 +15,16 @@ from typing import Any
 _ESCAPES = {ord("\\"): r"\\", ord("'"): r"\'", ord("\n"): r"\n", ord("\r"): r"\r", ord("\t"): r"\t", 0: r"\0"}
 _PARAMETER = re.compile(r"\{(\w+):(Identifier|String|UInt64|Array\(String\))\}")
 
+#: Reading for a proof: nothing filtered, cached, sampled, limited or silently cut.
+PINNED = (
+    "final = 0, additional_table_filters = {}, additional_result_filter = '', use_query_cache = 0, limit = 0, "
+    "offset = 0, max_rows_to_read = 0, max_bytes_to_read = 0, max_result_rows = 0, max_execution_time = 0, "
+    "read_overflow_mode = 'throw', result_overflow_mode = 'throw', timeout_overflow_mode = 'throw', "
+    "apply_deleted_mask = 1, enable_parallel_replicas = 0, empty_result_for_aggregation_by_empty_set = 0, "
+    "aggregate_functions_null_for_empty = 0, output_format_binary_encode_types_in_binary_format = 0, "
+    "output_format_binary_write_json_as_string = 0"
+)
+
 
 def identifier(name: str) -> str:
     """A name in backquotes, whatever it contains."""
@@ -46,7 +56,7 @@ def bind(statement: str, values: Mapping[str, Any]) -> str:
             return literal(value)
         if isinstance(value, str):
             raise TypeError(f"parameter {match[1]} must be a list of texts")
-        return f"CAST([{', '.join(map(literal, value))}], 'Array(String)')"
+        return f"[{', '.join(map(literal, value))}]" if value else "emptyArrayString()"
 
     return _PARAMETER.sub(one, statement)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airflow_provider_dpone.contracts.states import Purpose
@@ -52,6 +54,18 @@ class GatePolicy:
         """Seconds closing waits for running statements: longer than the server lets a still body live."""
         return self.receive_timeout + 15.0
 
+    def admits(self, shown: Sequence[str], names: str) -> bool:
+        """Whether the networks and host names a server shows for a user are no more than these hosts.
+
+        Servers show an address of this machine as the whole loopback network, or as the name ``localhost``.
+        """
+        allowed = [_network(host) for host in self.hosts or ("::/0",)]
+        if any(network.is_loopback for network in allowed):
+            allowed += [_network("127.0.0.0/8"), _network("::1")]
+        elif names:
+            return False
+        return names in ("", "localhost") and all(_network(host) in allowed for host in shown if host)
+
     def settings(self, purpose: Purpose) -> dict[str, int]:
         """Settings pinned on the user, CONST: a statement that asks for another value is refused."""
         common = {"async_insert": 0, "log_queries": 1, "http_receive_timeout": self.receive_timeout}
@@ -67,3 +81,9 @@ class GatePolicy:
         if purpose is Purpose.PUBLISHER:
             return common | {"max_table_size_to_drop": 1, "max_partition_size_to_drop": 1}
         return common
+
+
+def _network(host: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    network = ipaddress.ip_network(host, strict=False)
+    mapped = network.network_address.ipv4_mapped if network.version == 6 else None
+    return network if mapped is None else ipaddress.ip_network((mapped, network.prefixlen - 96))

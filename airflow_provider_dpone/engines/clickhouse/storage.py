@@ -15,8 +15,8 @@ from airflow_provider_dpone.errors import CeilingExceeded, CounterUnreadable
 _SQL = """
 SELECT name, total_bytes, (SELECT groupArray((table, bytes)) FROM (
     SELECT table, sum(bytes_on_disk) AS bytes FROM system.parts
-    WHERE database = {database:String} AND table IN {tables:Array(String)} GROUP BY table))
-FROM system.tables WHERE database = {database:String} AND name IN {tables:Array(String)}
+    WHERE database = {database:String} AND has({tables:Array(String)}, table) GROUP BY table))
+FROM system.tables WHERE database = {database:String} AND has({tables:Array(String)}, name)
 """
 
 

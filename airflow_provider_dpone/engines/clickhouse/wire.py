@@ -217,6 +217,8 @@ class HttpDispatch:
                 raise broken
             response = self._connection.getresponse()
             content = response.read(_MAX_REPLY + 1)
+            if not response.chunked and response.length != 0:
+                raise http.client.IncompleteRead(content, response.length)
         except (OSError, http.client.HTTPException) as error:
             reason = "cancelled" if self._cancelled else f"{type(error).__name__}: {broken or error}"
             raise AnswerLost(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from airflow_provider_dpone.errors import ViewIncomplete
@@ -45,28 +45,21 @@ class _Grant(NamedTuple):
 
 
 def judge_writers(
-    rows: Sequence[tuple[str, list[str]]], database: str, tables: Collection[str], allowed: Collection[str]
+    rows: Mapping[str, Sequence[Sequence[str]]], database: str, tables: Collection[str], allowed: Collection[str]
 ) -> tuple[str, ...]:
     """Sorted names of users and roles outside ``allowed`` that can write one of ``tables``.
 
     Rights that come through an allowed role are allowed.
     """
-    parents: dict[str, str] = {}
-    nowhere: dict[str, bool] = {}
     roles: dict[tuple[str, str], set[str]] = defaultdict(set)
     grants: dict[tuple[str, str], list[_Grant]] = defaultdict(list)
-    for kind, fields in rows:
-        if kind == "privilege":
-            parents[fields[0]] = fields[1]
-        elif kind == "user":
-            nowhere[fields[0]] = fields[1] == "1"
-        elif kind == "role":
-            roles[("user", fields[0]) if fields[0] else ("role", fields[1])].add(fields[2])
-        else:
-            holder = ("user", fields[0]) if fields[0] else ("role", fields[1])
-            grants[holder].append(
-                _Grant(fields[2], fields[3], fields[4], fields[5], fields[6] == "1", fields[7] == "1")
-            )
+    parents = {str(privilege): str(parent) for privilege, parent in rows.get("privilege", ())}
+    nowhere = {name: flag == "1" for name, flag in rows.get("user", ())}
+    for user, role, granted in rows.get("role", ()):
+        roles[("user", user) if user else ("role", role)].add(granted)
+    for user, role, privilege, at, name, column, revoked, wildcard in rows.get("grant", ()):
+        holder = ("user", user) if user else ("role", role)
+        grants[holder].append(_Grant(privilege, at, name, column, revoked == "1", wildcard == "1"))
     if not nowhere or not parents:
         raise ViewIncomplete("the catalog shows no user or no privilege at all, although this session has both")
     lineage = {leaf: _ancestors(leaf, parents) for leaf in parents if _ancestors(leaf, parents) & WRITING}

@@ -12,5 +12,3 @@ SELECT 'grant', [ifNull(user_name, ''), ifNull(role_name, ''), toString(access_t
     ifNull(column, ''), toString(is_partial_revoke), toString(is_wildcard)]
 FROM system.grants
 WHERE database IS NULL OR database = {database:String} OR (is_wildcard AND startsWith({database:String}, assumeNotNull(database)))
-SETTINGS final = 0, additional_table_filters = {}, additional_result_filter = '', use_query_cache = 0, limit = 0, offset = 0,
-    max_result_rows = 0, max_rows_to_read = 0, max_execution_time = 0, enable_parallel_replicas = 0

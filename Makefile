@@ -1,0 +1,40 @@
+# Every target sets itself up in .venv from the pinned constraints, and can be repeated.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo test campaign bench lint docs clean
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m compileall -q .venv/lib >/dev/null 2>&1 || true
+	@touch $(READY)
+
+# The main job on the local stack inside a real Airflow. KEEP=1 leaves everything up.
+demo: $(READY)
+	@$(BIN)/python -m airflow_provider_dpone.local.demo $(if $(KEEP),--keep)
+
+# Everything CI runs.
+test: $(READY)
+	@$(BIN)/python -m pytest
+
+campaign: $(READY)
+	@$(BIN)/python -m pytest tests/campaign
+
+bench: $(READY)
+	@$(BIN)/python tools/bench.py
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+docs: $(READY)
+	@$(BIN)/python tools/check_docs.py
+
+clean:
+	rm -rf .venv build

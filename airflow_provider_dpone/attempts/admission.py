@@ -1,0 +1,137 @@
+"""Admission of one task try: active release, guard, earlier attempts, and what a retry may reuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_provider_dpone.attempts.settle import SchedulerView, Settler
+from airflow_provider_dpone.attempts.world import World
+from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity, TaskCoordinates
+from airflow_provider_dpone.contracts.release import WorkloadAdmission, WorkloadDeclaration
+from airflow_provider_dpone.contracts.states import AttemptState, PublicationState
+from airflow_provider_dpone.engines.clickhouse.catalog import CatalogView, read_catalog
+from airflow_provider_dpone.enrolment.clickhouse import require_as_enrolled, require_marker
+from airflow_provider_dpone.errors import ActivationMissing, NotEnrolled
+from airflow_provider_dpone.ledger.activations import Guard, StoredActivation
+from airflow_provider_dpone.ledger.publications import StoredPublication
+
+
+@dataclass(frozen=True)
+class Admissible:
+    """A workload of the active release together with its guard."""
+
+    activation: StoredActivation
+    workload: WorkloadAdmission
+    guard: Guard
+
+    @property
+    def database(self) -> str:
+        return self.guard.enrolment.marker.database
+
+    @property
+    def table(self) -> str:
+        return self.guard.enrolment.target_table
+
+    def identity(self, coordinates: TaskCoordinates, plan_sha256: str) -> CompositionAttemptIdentity:
+        """The identity this task try is admitted under."""
+        return CompositionAttemptIdentity(
+            family=self.activation.request.family,
+            activation_sha256=self.activation.sha256,
+            constituent=self.workload.constituent,
+            cell=self.workload.cell,
+            workload_id=self.workload.workload_id,
+            pack_sha256=self.workload.pack_sha256,
+            plan_sha256=plan_sha256,
+            coordinates=coordinates,
+            guard_epochs=tuple(e for e in self.activation.epochs if e.guard_id == self.guard.guard_id),
+        )
+
+
+class Admission:
+    """Decides whether a task try may act, before anything is reserved."""
+
+    def __init__(self, world: World, settler: Settler, finished: SchedulerView) -> None:
+        self._world = world
+        self._settler = settler
+        self._finished = finished
+
+    def admissible(self, environment: str, declaration: WorkloadDeclaration) -> Admissible:
+        """The workload in the active release, exactly as declared, and its guard.
+
+        :raises ActivationMissing: no active release, not in it, or declared otherwise.
+        :raises NotEnrolled: the target is not enrolled, or lies on another server.
+        """
+        activation = self._world.activations.require_active(environment)
+        found = [w for w in activation.request.workloads if w.workload_id == declaration.workload_id]
+        if not found or found[0].pack_sha256 != declaration.digest():
+            what = "differs from its declaration in" if found else "is not in"
+            raise ActivationMissing(
+                f"{declaration.workload_id} {what} the active release of environment {environment!r}; activate the "
+                "DAG files as they are now with `dpone-airflow activate --dags-folder ...`, then clear the task",
+                workload=declaration.workload_id,
+                activation=activation.sha256,
+            )
+        guard = self._world.activations.guard(found[0].guard_id)
+        if guard is None:
+            raise NotEnrolled(f"the target of {declaration.workload_id} is not enrolled; run `dpone-airflow enroll`")
+        if guard.service_id != self._world.service_id:
+            raise NotEnrolled(
+                f"connection {declaration.target_conn_id!r} leads to server {self._world.service_id}, but the target "
+                f"is enrolled on {guard.service_id}"
+            )
+        return Admissible(activation, found[0], guard)
+
+    def settle_earlier(self, work: Admissible, coordinates: TaskCoordinates) -> None:
+        """Settle or wait for earlier attempts on the guard; see :meth:`Settler.settle_guard`."""
+        self._settler.settle_guard(work.guard.guard_id, coordinates, self._finished)
+
+    def look(self, work: Admissible, *, generation: str | None = None) -> CatalogView:
+        """The target is as enrolled and nothing new is attached, seen now.
+
+        :raises Refused: it is not; nothing was changed.
+        """
+        enrolment = work.guard.enrolment
+        names = [enrolment.target_table, *([generation] if generation else [])]
+        with self._world.target.control.fresh() as control:
+            require_marker(control, enrolment)
+            view = read_catalog(control, enrolment.marker.database, names, administrators=enrolment.administrators)
+        require_as_enrolled(view, work.guard, generation=generation)
+        return view
+
+    def refreshed(self, work: Admissible) -> Admissible:
+        """The same with its guard read again, after earlier attempts were settled."""
+        guard = self._world.activations.guard(work.guard.guard_id)
+        if guard is None:
+            raise NotEnrolled("the guard is not enrolled any more")
+        return Admissible(work.activation, work.workload, guard)
+
+    def reusable(self, work: Admissible, coordinates: TaskCoordinates, plan_sha256: str) -> StoredPublication | None:
+        """The publication of this task's previous try, when this try is its retry and all of it still holds.
+
+        All of: the previous try SUCCEEDED in the ledger, the scheduler never accepted that success, this is a retry
+        and not a clear (``max_tries`` did not grow), the rendered plan is equal, and its generation is the guard's
+        latest publication. Whether the target carries it now was seen by :meth:`look`.
+        """
+        mine = (coordinates.dag_id, coordinates.run_id, coordinates.task_id, coordinates.map_index)
+        earlier = [
+            a for a in self._world.attempts.of_task(*mine) if a.identity.coordinates.try_number < coordinates.try_number
+        ]
+        if not earlier:
+            return None
+        last = earlier[-1]
+        if (
+            last.state is not AttemptState.SUCCEEDED
+            or last.acknowledged
+            or last.identity.coordinates.max_tries != coordinates.max_tries
+            or last.identity.plan_sha256 != plan_sha256
+            or last.identity.workload_id != work.workload.workload_id
+        ):
+            return None
+        publication = self._world.publications.of_attempt(last.sha256)
+        if (
+            publication is None
+            or publication.record.state is not PublicationState.PUBLISHED
+            or publication.intent.generation_uuid != work.guard.target_uuid
+        ):
+            return None
+        return publication

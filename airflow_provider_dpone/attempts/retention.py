@@ -1,0 +1,195 @@
+"""The retention step: removes generations of a target that earlier publications or failed attempts left behind.
+
+An admitted attempt on the target's guard. A generation is renamed to a fresh name first; only the table that provably
+carries the expected UUID under that fresh name is dropped, by an issued user whose rights end at that name. A table that
+turns out to be another one is renamed back. The target is never touched.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+
+from airflow_provider_dpone.attempts.admission import Admissible, Admission
+from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler, plan_digest
+from airflow_provider_dpone.attempts.steps import Steps, StopFlag
+from airflow_provider_dpone.attempts.world import World
+from airflow_provider_dpone.contracts.identity import TaskCoordinates, generation_name
+from airflow_provider_dpone.contracts.receipts import RetentionReceipt
+from airflow_provider_dpone.contracts.release import WorkloadDeclaration
+from airflow_provider_dpone.contracts.states import AttemptState, DispatchState, PublicationState, Purpose
+from airflow_provider_dpone.engines.clickhouse.quoting import table
+from airflow_provider_dpone.engines.clickhouse.rights import remover_rights
+from airflow_provider_dpone.errors import AnswerLost, DponeError, GateNotClosed, RemovalRefused, ServerRefused
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RetentionWork:
+    """One retention step as the operator rendered it."""
+
+    declaration: WorkloadDeclaration
+    environment: str
+    coordinates: TaskCoordinates
+    keep: int
+    """Published predecessors to keep, newest first; leftovers of failed attempts are always removed."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A table that may be removed: its name, the UUID it must carry, and its bytes now."""
+
+    name: str
+    uuid: str
+    bytes: int
+
+
+class RetentionCell:
+    """Runs one retention attempt."""
+
+    def __init__(self, world: World, work: RetentionWork, stop: StopFlag, finished: SchedulerView) -> None:
+        self._world = world
+        self._work = work
+        self._steps = Steps(stop, work.declaration.workload_id)
+        self._settler = Settler(world)
+        self._admission = Admission(world, self._settler, finished)
+        self._attempt: str | None = None
+
+    def run(self) -> RetentionReceipt:
+        """Remove what may go; the receipt names what was removed and kept.
+
+        :raises DponeError: with its code; what was not provably ours was left in place.
+        """
+        work, steps, world = self._work, self._steps, self._world
+        with steps("admission", "looking at the active release and earlier attempts"):
+            admissible = self._admission.admissible(work.environment, work.declaration)
+            self._admission.settle_earlier(admissible, work.coordinates)
+            admissible = self._admission.refreshed(admissible)
+            self._admission.look(admissible)
+        removable, kept = self._candidates(admissible)
+        if not removable:
+            steps.say("nothing to remove")
+            return self._receipt(admissible, [], kept)
+        plan = plan_digest(work.declaration.digest(), str(work.keep), *(c.name for c in removable))
+        self._attempt = world.attempts.admit_once(admissible.identity(work.coordinates, plan))
+        removed: list[Candidate] = []
+        try:
+            for candidate in removable:
+                with steps("remove", f"removing {admissible.database}.{candidate.name}"):
+                    self._remove(admissible, candidate, len(removed))
+                removed.append(candidate)
+        except BaseException as error:
+            self._end(error.code if isinstance(error, DponeError) else type(error).__name__, str(error))
+            raise
+        self._end(None, f"removed {len(removed)}")
+        return self._receipt(admissible, removed, kept)
+
+    def kill(self) -> None:
+        """Take every right away on the server, now, without the ledger."""
+        if self._attempt is not None and self._attempt in self._world.gates:
+            gate = self._world.gates[self._attempt]
+            for name in gate.known_names():
+                gate.close_on_server(name, wait=2.0)
+
+    @property
+    def attempt_sha256(self) -> str | None:
+        return self._attempt
+
+    # --- steps ---
+
+    def _candidates(self, admissible: Admissible) -> tuple[list[Candidate], list[str]]:
+        """What may go (with the UUID each must carry) and what is kept, by the ledger and the server's catalog."""
+        world, guard_id = self._world, admissible.guard.guard_id
+        published = [p for p in world.publications.of_guard(guard_id) if p.record.state is PublicationState.PUBLISHED]
+        expected = {p.intent.target.generation_table: p.intent.old_target_uuid for p in published}
+        newest = [p.intent.target.generation_table for p in reversed(published)]
+        leftovers = {
+            generation_name(a.sha256) for a in world.attempts.ended_on(guard_id) if a.state is AttemptState.FAILED
+        } - set(expected)
+        names = sorted({*expected, *leftovers})
+        rows = world.target.control.query(
+            "SELECT name, toString(uuid), total_bytes FROM system.tables "
+            "WHERE database = {database:String} AND name IN {names:Array(String)} ORDER BY name",
+            {"database": admissible.database, "names": names or [""]},
+        )
+        present = {str(name): Candidate(str(name), str(found), int(size or 0)) for name, found, size in rows}
+        kept = [name for name in newest if name in present][: self._work.keep]
+        removable = []
+        for name, candidate in present.items():
+            if name in kept:
+                continue
+            if candidate.uuid == expected.get(name, candidate.uuid) != admissible.guard.target_uuid:
+                removable.append(candidate)
+            else:
+                where = f"{admissible.database}.{name}"
+                logger.warning("%s carries %s, not the table that was left there; kept", where, candidate.uuid)
+                kept.append(name)
+        return removable, kept
+
+    def _remove(self, admissible: Admissible, candidate: Candidate, number: int) -> None:
+        world = self._world
+        assert self._attempt is not None
+        database, attempt = admissible.database, self._attempt
+        fresh = f"dpone_r_{attempt[7:35]}_{number}"
+        control = world.target.control
+        control.command(f"RENAME TABLE {table(database, candidate.name)} TO {table(database, fresh)}")
+        [(found,)] = control.query(
+            "SELECT toString(uuid) FROM system.tables WHERE database = {database:String} AND name = {name:String}",
+            {"database": database, "name": fresh},
+        )
+        if str(found) != candidate.uuid:
+            control.command(f"RENAME TABLE {table(database, fresh)} TO {table(database, candidate.name)}")
+            raise RemovalRefused(
+                f"{database}.{candidate.name} was replaced by another table ({found}); renamed back, nothing dropped",
+                seen=str(found),
+                expected=candidate.uuid,
+            )
+        gate, journal = world.gate_of(attempt), world.journal(attempt)
+        credential = gate.issue_once(Purpose.REMOVER, remover_rights(database, fresh))
+        query_id, statement = str(uuid.uuid4()), f"DROP TABLE {table(database, fresh)} SYNC"
+        refused: ServerRefused | None = None
+        try:
+            journal.claim_dispatch(dispatch_id=query_id, name=credential.name, kind="drop", statement=statement)
+            gate.note_dispatch(credential.name, query_id)
+            try:
+                world.target.http.dispatch(statement, credential, query_id=query_id).send()
+                journal.end_dispatch(dispatch_id=query_id, state=DispatchState.ANSWERED, note="ok")
+            except ServerRefused as error:
+                refused = error
+                note = f"refused {error.details.get('server_code')}"
+                journal.end_dispatch(dispatch_id=query_id, state=DispatchState.ANSWERED, note=note)
+            except AnswerLost:
+                logger.warning("the answer of the DROP was lost; looking at the server decides")
+        finally:
+            gate.close(credential.name)
+        left = control.query(
+            "SELECT count() FROM system.tables WHERE database = {database:String} AND name = {name:String}",
+            {"database": database, "name": fresh},
+        )
+        if left != [(0,)]:
+            control.command(f"RENAME TABLE {table(database, fresh)} TO {table(database, candidate.name)}")
+            raise RemovalRefused(
+                f"the server kept {database}.{candidate.name} (code "
+                f"{refused.details.get('server_code') if refused else 'unknown'}); renamed back, cleanup stays pending",
+            ) from refused
+
+    def _end(self, code: str | None, reason: str) -> None:
+        assert self._attempt is not None
+        try:
+            self._settler.resolve(self._attempt, Cause(code, reason), done=code is None)
+        except GateNotClosed as doubt:
+            logger.warning("attempt %s stays open: %s; the next try or the reaper settles it", self._attempt, doubt)
+            raise
+
+    def _receipt(self, admissible: Admissible, removed: list[Candidate], kept: list[str]) -> RetentionReceipt:
+        return RetentionReceipt(
+            family=admissible.activation.request.family,
+            workload_id=self._work.declaration.workload_id,
+            attempt_sha256=self._attempt,
+            target=f"{admissible.database}.{admissible.table}",
+            removed=tuple(c.name for c in removed),
+            kept=tuple(sorted(kept)),
+            freed_bytes=sum(c.bytes for c in removed),
+        )

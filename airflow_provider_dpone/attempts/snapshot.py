@@ -1,0 +1,385 @@
+"""The snapshot cell: one complete source snapshot, copied exactly, published with exactly one EXCHANGE."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from airflow_provider_dpone.attempts.admission import Admissible, Admission
+from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler, plan_digest, unknown
+from airflow_provider_dpone.attempts.steps import Steps, StopFlag
+from airflow_provider_dpone.attempts.world import World
+from airflow_provider_dpone.contracts.columns import TableAggregates
+from airflow_provider_dpone.contracts.identity import TaskCoordinates, generation_name
+from airflow_provider_dpone.contracts.limits import LimitsDocument
+from airflow_provider_dpone.contracts.ports import IssuedCredential
+from airflow_provider_dpone.contracts.publication import GenerationRecord, SnapshotTarget, SourceSnapshotRef
+from airflow_provider_dpone.contracts.receipts import SnapshotReceipt
+from airflow_provider_dpone.contracts.release import WorkloadDeclaration
+from airflow_provider_dpone.contracts.states import AttemptState, DispatchState, Purpose
+from airflow_provider_dpone.engines.clickhouse.aggregates import read_aggregates
+from airflow_provider_dpone.engines.clickhouse.content import read_content
+from airflow_provider_dpone.engines.clickhouse.design import render_create
+from airflow_provider_dpone.engines.clickhouse.executor import ClickHouseExchangeExecutor
+from airflow_provider_dpone.engines.clickhouse.observer import SnapshotCatalog
+from airflow_provider_dpone.engines.clickhouse.quoting import identifier, table
+from airflow_provider_dpone.engines.clickhouse.rights import ingest_rights, publisher_rights
+from airflow_provider_dpone.engines.clickhouse.storage import Storage, read_storage
+from airflow_provider_dpone.engines.clickhouse.wire import HttpDispatch
+from airflow_provider_dpone.engines.postgres.session import PostgresParams
+from airflow_provider_dpone.engines.postgres.snapshot import PostgresSnapshot, describe_table, open_snapshot
+from airflow_provider_dpone.engines.postgres.types import explain
+from airflow_provider_dpone.errors import DponeError, Fenced, NotPublished, ReconciliationFailed, ServerRefused
+from airflow_provider_dpone.ledger.schema import EvidenceKind
+from airflow_provider_dpone.publication.publisher import ClickHouseAtomicSnapshotPublisher
+from airflow_provider_dpone.transfer.convert import Conversion, plan_conversion
+from airflow_provider_dpone.transfer.meter import Meter, StorageNumbers
+from airflow_provider_dpone.transfer.stream import StreamResult, stream_snapshot
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SnapshotWork:
+    """One snapshot as the operator rendered it."""
+
+    declaration: WorkloadDeclaration
+    environment: str
+    coordinates: TaskCoordinates
+    limits: LimitsDocument
+    min_rows: int
+    source: PostgresParams
+    source_schema: str
+    source_name: str
+
+    def plan_sha256(self) -> str:
+        """Digest of everything the author's rendered values decide."""
+        return plan_digest(
+            self.declaration.digest(),
+            self.source_schema,
+            self.source_name,
+            self.limits.digest(),
+            str(self.min_rows),
+        )
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """B as it was filled: what the stream saw, and the two aggregates."""
+
+    result: StreamResult
+    wire_bytes: int
+    source: SourceSnapshotRef
+    source_aggregates: TableAggregates
+    ingest: IssuedCredential
+    closed_ingest_sha256: str
+
+
+class SnapshotCell:
+    """Runs one snapshot attempt from admission to its observed end."""
+
+    def __init__(self, world: World, work: SnapshotWork, stop: StopFlag, finished: SchedulerView) -> None:
+        self._world = world
+        self._work = work
+        self._stop = stop
+        self._steps = Steps(stop, work.declaration.workload_id)
+        self._settler = Settler(world)
+        self._admission = Admission(world, self._settler, finished)
+        self._sending: HttpDispatch | None = None
+        self._attempt: str | None = None
+
+    def run(self) -> SnapshotReceipt:
+        """Admit, copy, reconcile, publish, observe; return the receipt.
+
+        :raises DponeError: with its code; before admission nothing changed, after it the attempt was settled as far as
+            it can be proved, and a later try goes on.
+        """
+        work, steps = self._work, self._steps
+        with steps("admission", "looking at the active release and earlier attempts"):
+            admissible = self._admission.admissible(work.environment, work.declaration)
+            self._admission.settle_earlier(admissible, work.coordinates)
+            admissible = self._admission.refreshed(admissible)
+        with steps("preflight", "checking source, target, types and limits"):
+            self._admission.look(admissible)
+            conversion = self._plan(admissible)
+            earlier = self._admission.reusable(admissible, work.coordinates, work.plan_sha256())
+        if earlier is not None:
+            steps.say("the previous try published this snapshot; nothing is copied again")
+            return self._settler.receipt(earlier, {}, reused=True)
+        with steps("admission", "asking for admission"):
+            self._stop.check()
+            identity = admissible.identity(work.coordinates, work.plan_sha256())
+            self._attempt = self._world.attempts.admit_once(identity)
+        steps.say(f"admitted as attempt {self._attempt[7:19]}")
+        try:
+            self._publish(admissible, conversion)
+        except BaseException as error:
+            receipt = self._wind_up(error)
+            if receipt is not None and isinstance(error, Exception):
+                return receipt
+            raise
+        return self._conclude()
+
+    @property
+    def attempt_sha256(self) -> str | None:
+        """The admitted attempt, once there is one."""
+        return self._attempt
+
+    def kill(self) -> None:
+        """Take every right away on the server, now, without the ledger; safe from a signal handler."""
+        sending = self._sending
+        if sending is not None:
+            sending.cancel()
+        if self._attempt is not None and self._attempt in self._world.gates:
+            gate = self._world.gates[self._attempt]
+            for name in gate.known_names():
+                gate.close_on_server(name, wait=2.0)
+
+    # --- before admission ---
+
+    def _plan(self, admissible: Admissible) -> Conversion:
+        source = describe_table(self._work.source, self._work.source_schema, self._work.source_name)
+        return plan_conversion(source, admissible.guard.enrolment.design.columns, explain)
+
+    # --- after admission ---
+
+    def _publish(self, admissible: Admissible, conversion: Conversion) -> None:
+        world, steps = self._world, self._steps
+        attempt = admitted(self._attempt)
+        generation = generation_name(attempt)
+        with steps("generation", f"building generation {admissible.database}.{generation}"):
+            self._admission.look(admissible)
+            retained = world.retained(admissible.guard.guard_id, admissible.guard.enrolment, but=generation)
+            world.target.control.command(
+                render_create(admissible.database, generation, admissible.guard.enrolment.design)
+            )
+            self._admission.look(admissible, generation=generation)
+        copied = self._copy(admissible, conversion, generation, retained)
+        with steps("reconcile", "reconciling source and generation in two independent ways"):
+            record = self._seal(admissible, conversion, generation, retained, copied)
+            generation_sha256 = world.attempts.record(EvidenceKind.GENERATION, attempt, record)
+        gate = world.gate_of(attempt)
+        with steps("publisher", "issuing the publisher"):
+            rights = publisher_rights(admissible.database, admissible.table, generation)
+            credential = gate.issue_once(Purpose.PUBLISHER, rights)
+        publisher = ClickHouseAtomicSnapshotPublisher(
+            authority=world.authority,
+            store=world.publications,
+            catalog=SnapshotCatalog(
+                world.target.control,
+                admissible.guard.enrolment,
+                retained=retained,
+                budget_since=gate.start_at_issue(credential.name),
+            ),
+            executor=ClickHouseExchangeExecutor(world.target.http, credential),
+        )
+        identity = admissible.identity(self._work.coordinates, self._work.plan_sha256())
+        with steps("publish", f"publishing {admissible.database}.{admissible.table}"):
+            prepared = publisher.prepare(identity, generation_sha256)
+            intent, _ = world.publications.read(prepared.intent_sha256)
+            gate.note_dispatch(credential.name, intent.query_id())
+            publisher.publish(prepared.intent_sha256)
+
+    def _copy(self, admissible: Admissible, conversion: Conversion, generation: str, retained: list[str]) -> _Copied:
+        world, steps, work = self._world, self._steps, self._work
+        attempt = admitted(self._attempt)
+        gate, journal = world.gate_of(attempt), world.journal(attempt)
+        with steps("ingest user", "issuing the ingest user"):
+            ingest = gate.issue_once(Purpose.INGEST, ingest_rights(admissible.database, generation))
+        try:
+            with (
+                steps("copy", f"copying {work.source_schema}.{work.source_name}"),
+                open_snapshot(work.source, work.source_schema, work.source_name, conversion.source) as snapshot,
+                _aggregating(snapshot, conversion) as aggregates,
+            ):
+                result, wire_bytes = self._stream(admissible, conversion, generation, retained, snapshot, ingest)
+                aggregates.result()
+                source = SourceSnapshotRef(
+                    connector=snapshot.table.connector,
+                    service_id=f"{snapshot.table.service_id}/{snapshot.table.database_id}",
+                    relation=f"{work.source_schema}.{work.source_name}",
+                    snapshot_id=snapshot.snapshot_id,
+                    taken_at=snapshot.taken_at.isoformat(timespec="microseconds"),
+                )
+        finally:
+            with steps("ingest closed", "closing the ingest user and proving it quiet", always=True):
+                gate.close(ingest.name)
+        [closed] = [p.closure_sha256 for p in journal.principals() if p.name == ingest.name]
+        assert closed is not None
+        return _Copied(result, wire_bytes, source, aggregates.result(), ingest, closed)
+
+    def _stream(
+        self,
+        admissible: Admissible,
+        conversion: Conversion,
+        generation: str,
+        retained: list[str],
+        snapshot: PostgresSnapshot,
+        ingest: IssuedCredential,
+    ) -> tuple[StreamResult, int]:
+        """Read, convert, digest and send; the result and the bytes handed to the socket."""
+        world, attempt = self._world, admitted(self._attempt)
+        gate, journal = world.gate_of(attempt), world.journal(attempt)
+        columns = ", ".join(identifier(name) for name in conversion.names)
+        statement = f"INSERT INTO {table(admissible.database, generation)} ({columns}) FORMAT RowBinary"
+        wire = 0
+
+        def send(body: Iterator[bytes]) -> None:
+            nonlocal wire
+            self._stop.check()
+            query_id = str(uuid.uuid4())
+            gate.note_dispatch(ingest.name, query_id)
+            journal.claim_dispatch(dispatch_id=query_id, name=ingest.name, kind="insert", statement=statement)
+            self._sending = world.target.http.dispatch(statement, ingest, query_id=query_id)
+            try:
+                self._sending.send(body)
+            except ServerRefused as error:
+                note = f"refused {error.details.get('server_code')}"
+                journal.end_dispatch(dispatch_id=query_id, state=DispatchState.ANSWERED, note=note)
+                raise
+            wire = self._sending.wire_bytes
+            journal.end_dispatch(dispatch_id=query_id, state=DispatchState.ANSWERED, note="ok")
+
+        def poll() -> StorageNumbers:
+            seen = self._storage(admissible, generation, retained)
+            return StorageNumbers(seen.generation, seen.old_target + seen.retained)
+
+        def cancel_send() -> None:
+            if self._sending is not None:
+                self._sending.cancel()
+
+        def progress(rows: int, sent: int, seconds: float) -> None:
+            self._steps.say(f"{rows:,} rows, {sent / 2**20:,.1f} MiB sent in {seconds:.0f} s")
+
+        result = stream_snapshot(
+            snapshot.batches(conversion),
+            conversion,
+            Meter(self._work.limits, min_rows=self._work.min_rows, poll=poll),
+            send,
+            stop=self._stop.is_set,
+            progress=progress,
+            cancel_read=snapshot.cancel,
+            cancel_send=cancel_send,
+        )
+        rate = result.content.rows / max(result.seconds, 0.001)
+        self._steps.say(f"copied {result.content.rows:,} rows in {result.seconds:.1f} s ({rate:,.0f} rows/s)")
+        return result, wire
+
+    def _storage(self, admissible: Admissible, generation: str, retained: list[str]) -> Storage:
+        with self._world.target.control.fresh() as control:
+            return read_storage(control, admissible.database, admissible.table, generation, retained)
+
+    def _seal(
+        self, admissible: Admissible, conversion: Conversion, generation: str, retained: list[str], copied: _Copied
+    ) -> GenerationRecord:
+        """Compare source and generation in two ways, and bind what B is into one record.
+
+        :raises ReconciliationFailed: an aggregate or the content digest differs.
+        :raises CeilingExceeded: a storage ceiling is passed at the end.
+        """
+        world, work, guard = self._world, self._work, admissible.guard
+        with world.target.control.fresh() as control:
+            content = read_content(control, admissible.database, generation, conversion.names)
+            aggregates = read_aggregates(control, admissible.database, generation, conversion)
+        if content != copied.result.content:
+            raise ReconciliationFailed(
+                f"the generation holds {content.rows} rows (digest {content.row_sum[:12]}), the stream had "
+                f"{copied.result.content.rows} (digest {copied.result.content.row_sum[:12]}); nothing was published",
+                target_rows=content.rows,
+                source_rows=copied.result.content.rows,
+            )
+        difference = copied.source_aggregates.difference(aggregates)
+        if difference is not None:
+            raise ReconciliationFailed(f"source and generation differ: {difference}; nothing was published")
+        storage = self._storage(admissible, generation, retained)
+        storage.require_within(work.limits)
+        facts = self._admission.look(admissible, generation=generation).table(generation)
+        attempt = admitted(self._attempt)
+        world.attempts.record(EvidenceKind.AGGREGATES, attempt, copied.source_aggregates)
+        return GenerationRecord(
+            family=admissible.activation.request.family,
+            attempt_sha256=attempt,
+            target=SnapshotTarget(
+                service_id=guard.enrolment.marker.service_id,
+                database_id=guard.enrolment.marker.database_id,
+                database=admissible.database,
+                target_table=admissible.table,
+                generation_table=generation,
+                guard_id=guard.guard_id,
+                enrolment_sha256=guard.enrolment_sha256,
+            ),
+            source=copied.source,
+            old_target_uuid=guard.target_uuid,
+            generation_uuid=facts.uuid,
+            design_sha256=guard.enrolment.design.digest(),
+            content=content,
+            parts_sha256=facts.parts_sha256,
+            source_aggregates_sha256=copied.source_aggregates.digest(),
+            target_aggregates_sha256=aggregates.digest(),
+            limits=work.limits,
+            source_bytes=copied.result.source_bytes,
+            wire_bytes=copied.wire_bytes,
+            generation_bytes=storage.generation,
+            old_target_bytes=storage.old_target,
+            retained_bytes=storage.retained,
+            ingest=copied.ingest.principal,
+            closed_ingest_sha256=copied.closed_ingest_sha256,
+        )
+
+    # --- the end ---
+
+    def _conclude(self) -> SnapshotReceipt:
+        attempt = admitted(self._attempt)
+        with self._steps("finish", "resolving the attempt in the ledger", always=True):
+            ended = self._settler.resolve(
+                attempt, Cause(NotPublished.code, "published as prepared"), milliseconds=self._steps.milliseconds
+            )
+        if ended.state is AttemptState.COMMIT_UNKNOWN:
+            raise unknown(ended)
+        receipt = self._settler.recorded_receipt(attempt)
+        if ended.state is not AttemptState.SUCCEEDED or receipt is None:
+            raise NotPublished(
+                "the swap provably did not happen and the target is untouched; a new try copies again", attempt=attempt
+            )
+        return receipt
+
+    def _wind_up(self, error: BaseException) -> SnapshotReceipt | None:
+        """Settle the attempt after a failure; the receipt when its swap turns out to have happened.
+
+        :raises PublicationUnknown: what the target shows proves neither outcome.
+        """
+        attempt = admitted(self._attempt)
+        code = error.code if isinstance(error, DponeError) else type(error).__name__
+        self._steps.say(f"ending attempt {attempt[7:19]} after {code}")
+        try:
+            ended = self._settler.resolve(attempt, Cause(code, str(error)), milliseconds=self._steps.milliseconds)
+        except DponeError as doubt:
+            error.add_note(f"attempt {attempt} stays open ({doubt}); the next try or the reaper settles it")
+            logger.warning("attempt %s stays open: %s; the next try or the reaper settles it", attempt, doubt)
+            return None
+        if ended.state is AttemptState.COMMIT_UNKNOWN:
+            raise unknown(ended) from error
+        return self._settler.recorded_receipt(attempt) if ended.state is AttemptState.SUCCEEDED else None
+
+
+def admitted(attempt: str | None) -> str:
+    """The admitted attempt; steps after admission always have one."""
+    if attempt is None:
+        raise Fenced("no attempt was admitted")
+    return attempt
+
+
+@contextmanager
+def _aggregating(snapshot: PostgresSnapshot, conversion: Conversion) -> Iterator[Future[TableAggregates]]:
+    """Let the source compute its aggregates in the same snapshot while the rows are read."""
+    with ThreadPoolExecutor(1, thread_name_prefix="dpone-aggregates") as pool:
+        future = pool.submit(snapshot.aggregates, conversion)
+        try:
+            yield future
+        except BaseException:
+            snapshot.cancel()
+            raise

@@ -1,0 +1,304 @@
+"""The command line: ``dpone-airflow ...``, the same as ``airflow dpone ...``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_dpone.errors import DponeError
+
+Command = Callable[[argparse.Namespace], None]
+
+
+def parser(prog: str = "dpone-airflow") -> argparse.ArgumentParser:
+    """The complete parser; each command sets ``handler``."""
+    root = argparse.ArgumentParser(prog=prog, description="Table refreshes that are admitted, fenced and observed.")
+    commands = root.add_subparsers(dest="command", required=True)
+    add_commands(commands)
+    return root
+
+
+def add_commands(commands: Any) -> None:
+    """Add every command to a subparsers object."""
+    _add_ledger(commands)
+    _add_enroll(commands)
+    _add_release(commands)
+    _add_attempts(commands)
+    from airflow_provider_dpone.local.cli import add_local_parser
+
+    add_local_parser(commands)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; errors are one readable line on stderr and exit status 1."""
+    options = parser().parse_args(arguments)
+    try:
+        code = options.handler(options)
+    except DponeError as error:
+        print(str(error), file=sys.stderr)
+        return 1
+    return int(code or 0)
+
+
+def get_cli_commands() -> list[Any]:
+    """The ``airflow dpone`` command group, for Airflow's own command line."""
+    from airflow.cli.cli_config import ActionCommand, Arg
+
+    def run(options: Any) -> None:
+        sys.exit(main(options.arguments))
+
+    return [
+        ActionCommand(
+            name="dpone",
+            help="Refresh tables: ledger, enrolment, releases, attempts, local stack",
+            func=run,
+            args=(Arg(("arguments",), nargs=argparse.REMAINDER, help="see `dpone-airflow --help`"),),
+        )
+    ]
+
+
+def _control(parser: argparse.ArgumentParser, default: str = "dpone_control") -> None:
+    parser.add_argument("--control-conn-id", default=default, help="Airflow connection of the control database")
+
+
+# --- ledger ---------------------------------------------------------------------------------------------------
+
+
+def _add_ledger(commands: Any) -> None:
+    group = commands.add_parser("ledger", help="install the control ledger, or print its DDL")
+    actions = group.add_subparsers(dest="action", required=True)
+    install = actions.add_parser("install", help="create the ledger in an empty control database (administrator)")
+    _control(install, "dpone_control_admin")
+    install.add_argument("--runtime-role", required=True, help="existing role that running tasks use")
+    install.add_argument("--family", choices=("nonproduction", "production"), default="nonproduction")
+    install.set_defaults(handler=_install)
+    ddl = actions.add_parser("ddl", help="print the DDL without running it")
+    ddl.set_defaults(handler=_ddl)
+
+
+def _install(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.contracts.states import Family
+    from airflow_provider_dpone.hooks.control import DponeControlHook
+    from airflow_provider_dpone.ledger.dialects.postgres import PostgresDialect
+    from airflow_provider_dpone.ledger.install import install
+
+    service_id = install(
+        DponeControlHook(options.control_conn_id).connector(),
+        PostgresDialect(),
+        family=Family(options.family),
+        runtime_role=options.runtime_role,
+    )
+    print(f"installed ledger {service_id} of family {options.family}")
+    print(f'pin it: put {{"service_id": "{service_id}"}} into the extra of the control connection')
+
+
+def _ddl(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.ledger.dialects.postgres import PostgresDialect
+    from airflow_provider_dpone.ledger.install import render
+
+    print(render(PostgresDialect()))
+
+
+# --- enrolment ------------------------------------------------------------------------------------------------
+
+
+def _add_enroll(commands: Any) -> None:
+    enroll = commands.add_parser("enroll", help="accept a target table and its design (administrator)")
+    enroll.add_argument("--conn-id", required=True, help="Airflow connection of an administrator of the target server")
+    _control(enroll, "dpone_control_admin")
+    enroll.add_argument("--table", required=True, action="append", help="database.table; may be repeated")
+    enroll.add_argument("--administrator", action="append", default=[], help="user or role that may hold write rights")
+    enroll.add_argument(
+        "--accept", action="append", default=[], help="side effect accepted by name, as a refusal named it"
+    )
+    enroll.add_argument("--print-ddl", action="store_true", help="only print a suggested target for a source table")
+    enroll.add_argument("--source-conn-id", help="with --print-ddl")
+    enroll.add_argument("--source-table", help="with --print-ddl: schema.table")
+    enroll.set_defaults(handler=_enroll)
+
+
+def _enroll(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.contracts.naming import split_table
+    from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
+
+    if options.print_ddl:
+        return _print_ddl(options)
+    from airflow_provider_dpone.enrolment.clickhouse import enrol
+    from airflow_provider_dpone.hooks.control import DponeControlHook
+
+    hook = DponeClickHouseHook(clickhouse_conn_id=options.conn_id)
+    ledger = DponeControlHook(options.control_conn_id).ledger()
+    login = hook.login().name
+    for text in options.table:
+        database, name = split_table(text)
+        guard_id, enrolment = enrol(
+            hook.control(),
+            ledger,
+            database=database,
+            target_table=name,
+            administrators=sorted({login, *options.administrator}),
+            accepted_features=options.accept,
+            accepted_by=os.environ.get("USER") or login,
+        )
+        print(
+            f"enrolled {text}: table {enrolment.target_uuid}, {len(enrolment.design.columns)} columns, "
+            f"guard {guard_id[7:19]}, ledger {enrolment.marker.ledger_service_id}"
+        )
+
+
+def _print_ddl(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.contracts.naming import split_table
+    from airflow_provider_dpone.engines.postgres.catalog import parse_relation
+    from airflow_provider_dpone.engines.postgres.snapshot import describe_table
+    from airflow_provider_dpone.enrolment.suggest import suggest_ddl
+    from airflow_provider_dpone.errors import DeclarationInvalid
+    from airflow_provider_dpone.hooks.source import source_params
+
+    if not options.source_conn_id or not options.source_table or len(options.table) != 1:
+        raise DeclarationInvalid("--print-ddl needs --source-conn-id, --source-table and one --table")
+    source = describe_table(source_params(options.source_conn_id), *parse_relation(options.source_table))
+    print(suggest_ddl(source, *split_table(options.table[0])) + ";")
+
+
+# --- releases -------------------------------------------------------------------------------------------------
+
+
+def _add_release(commands: Any) -> None:
+    activate = commands.add_parser("activate", help="make the workloads of DAG files the active release")
+    activate.add_argument("--dags-folder", required=True, type=Path)
+    activate.add_argument("--environment", default="default")
+    activate.add_argument("--dry-run", action="store_true", help="only say what would be owned, or why it is refused")
+    activate.add_argument("--json", action="store_true")
+    _control(activate)
+    activate.set_defaults(handler=_activate)
+    retire = commands.add_parser("retire", help="retire the active release; its guards become free")
+    retire.add_argument("--environment", default="default")
+    _control(retire)
+    retire.set_defaults(handler=_retire)
+
+
+def _activate(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.activation.coordinator import build_release
+    from airflow_provider_dpone.hooks.bindings import coordinator
+    from airflow_provider_dpone.operators.declarations import declarations_in
+
+    release = build_release(declarations_in(options.dags_folder))
+    work = coordinator(options.control_conn_id)
+    if options.dry_run:
+        request = work.plan(release, options.environment)
+        state, activation = "would be ACTIVE", "-"
+    else:
+        stored = work.activate(release, options.environment)
+        request, state, activation = stored.request, stored.state.name, stored.sha256
+    if options.json:
+        print(json.dumps({"activation": activation, "state": state, "request": request.model_dump(mode="json")}))
+        return
+    print(f"release {release.digest()[7:19]} in environment {options.environment}: {state}")
+    for declaration in release.workloads():
+        print(f"  {declaration.workload_id}: {declaration.kind} into {declaration.target_relation}")
+
+
+def _retire(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.hooks.bindings import coordinator
+
+    for activation in coordinator(options.control_conn_id).retire(options.environment):
+        print(f"retired {activation.sha256[7:19]}; its guards are free")
+
+
+# --- attempts -------------------------------------------------------------------------------------------------
+
+
+def _add_attempts(commands: Any) -> None:
+    listing = commands.add_parser("attempts", help="open attempts: what is held, and by whom")
+    listing.add_argument("--json", action="store_true")
+    _control(listing)
+    listing.set_defaults(handler=_attempts)
+    show = commands.add_parser("show", help="one attempt: its gates, dispatches, publication and outcome")
+    show.add_argument("attempt", help="beginning of the attempt's digest")
+    _control(show)
+    show.set_defaults(handler=_show)
+    reconcile = commands.add_parser("reconcile", help="fence an attempt and settle it by observation")
+    reconcile.add_argument("attempt")
+    _control(reconcile)
+    reconcile.set_defaults(handler=_reconcile)
+    adjudicate = commands.add_parser("adjudicate", help="decide a COMMIT_UNKNOWN attempt (administrator)")
+    adjudicate.add_argument("attempt")
+    adjudicate.add_argument("--state", choices=("SUCCEEDED", "FAILED"), required=True)
+    adjudicate.add_argument("--statement", required=True, help="what was looked at and why this is so")
+    adjudicate.add_argument("--by", default=os.environ.get("USER", ""), help="who decides")
+    _control(adjudicate, "dpone_control_admin")
+    adjudicate.set_defaults(handler=_adjudicate)
+
+
+def _attempts(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.hooks.control import DponeControlHook
+    from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
+
+    found = CompositionAttemptStore(DponeControlHook(options.control_conn_id).ledger()).all_open()
+    if options.json:
+        print(
+            json.dumps(
+                [{"attempt": a.sha256, "workload": a.identity.workload_id, "state": a.state.name} for a in found]
+            )
+        )
+        return
+    for stored in found:
+        where = stored.identity.coordinates
+        print(
+            f"{stored.sha256[7:19]}  {stored.state.name:<14} {'fenced ' if stored.fenced else ''}"
+            f"{stored.identity.workload_id}  run {where.run_id}  try {where.try_number}"
+        )
+    print(f"{len(found)} open attempts")
+
+
+def _show(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.hooks.control import DponeControlHook
+    from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
+    from airflow_provider_dpone.ledger.history import history
+
+    ledger = DponeControlHook(options.control_conn_id).ledger()
+    stored = CompositionAttemptStore(ledger).find(options.attempt)
+    for line in history(ledger, stored):
+        print(line)
+
+
+def _reconcile(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.hooks.control import DponeControlHook
+    from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
+    from airflow_provider_dpone.operators.reconcile import settle_one
+
+    ledger = DponeControlHook(options.control_conn_id).ledger()
+    ended = settle_one(ledger, CompositionAttemptStore(ledger).find(options.attempt))
+    print(f"attempt {ended.sha256[7:19]} is {ended.state.name}")
+
+
+def _adjudicate(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.attempts.settle import Cause, Settler
+    from airflow_provider_dpone.attempts.world import utc_now
+    from airflow_provider_dpone.contracts.proofs import Adjudication
+    from airflow_provider_dpone.contracts.states import AttemptState
+    from airflow_provider_dpone.hooks.control import DponeControlHook
+    from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
+    from airflow_provider_dpone.operators.reconcile import world_of
+
+    ledger = DponeControlHook(options.control_conn_id).ledger()
+    stored = CompositionAttemptStore(ledger).find(options.attempt)
+    signed = Adjudication(
+        attempt_sha256=stored.sha256,
+        state=AttemptState[options.state],
+        decided_by=options.by or "unnamed",
+        statement=options.statement,
+        decided_at=utc_now(),
+    )
+    cause = Cause("DPONE_ADJUDICATED", options.statement)
+    ended = Settler(world_of(ledger, stored)).resolve(stored.sha256, cause, adjudication=signed)
+    print(f"attempt {ended.sha256[7:19]} is {ended.state.name}; enrol the target again before the next run")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""What all operators of this provider share: literal declarations, the stop flag, waiting without a slot, errors.
+
+``on_kill`` runs in a signal handler and takes rights away on the server only; the unwinding ``execute`` writes the
+ledger. Airflow may let ``execute`` go on after ``on_kill``, so every step asks the stop flag first.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_dpone.attempts.steps import StopFlag
+from airflow_provider_dpone.attempts.world import ClickHouseTarget, World
+from airflow_provider_dpone.contracts.identity import TaskCoordinates
+from airflow_provider_dpone.contracts.naming import split_table
+from airflow_provider_dpone.contracts.release import WorkloadDeclaration
+from airflow_provider_dpone.errors import DeclarationInvalid, DponeError, GuardHeld
+from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
+from airflow_provider_dpone.hooks.control import DponeControlHook
+from airflow_provider_dpone.listeners.binding import bound_coordinates
+from airflow_provider_dpone.operators.scheduler import finished
+from airflow_provider_dpone.triggers.guard import GuardTrigger
+
+
+class Cell(Protocol):
+    """A running attempt that can be stopped from outside."""
+
+    def kill(self) -> None: ...
+
+
+class WorkloadOperator(BaseOperator):
+    """Base of operators that are workloads of a release.
+
+    :param target_conn_id: literal Airflow connection of the target server.
+    :param target_table: literal ``database.table``.
+    :param control_conn_id: literal Airflow connection of the control database.
+    :param environment: name of the environment whose active release must contain this task.
+    :param guard_wait: how long to wait, deferred, for another run that holds the target; then a person decides.
+
+    :raises DeclarationInvalid: while the DAG file is parsed, when a literal field is templated or malformed.
+    """
+
+    kind: str = ""
+    constituent: str = "native"
+    ui_color = "#d7efe4"
+
+    def __init__(
+        self,
+        *,
+        target_conn_id: str,
+        target_table: str,
+        control_conn_id: str = "dpone_control",
+        environment: str = "default",
+        guard_wait: timedelta = timedelta(hours=1),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.target_conn_id = literal("target_conn_id", target_conn_id)
+        self.target_table = literal("target_table", target_table)
+        split_table(self.target_table)
+        self.control_conn_id = literal("control_conn_id", control_conn_id)
+        self.environment = literal("environment", environment)
+        self.guard_wait = guard_wait
+        self._stop = StopFlag()
+        self._cell: Cell | None = None
+
+    def declaration(self, workload_id: str) -> WorkloadDeclaration:
+        """What this task declares to a release, as written (nothing rendered)."""
+        raise NotImplementedError
+
+    def run_attempt(self, world: World, coordinates: TaskCoordinates, context: Any) -> Any:
+        """Run one admitted attempt and return its receipt as a dict."""
+        raise NotImplementedError
+
+    # --- Airflow's face ---
+
+    def execute(self, context: Any) -> Any:
+        """Run, or wait deferred while another run holds the target.
+
+        :raises AirflowFailException: a refusal that a retry would only repeat; the message starts with its code.
+        :raises DponeError: a failure that a retry may settle.
+        """
+        return self._run(context, datetime.now(UTC))
+
+    def resume(self, context: Any, event: dict[str, str]) -> Any:
+        """Go on after waiting; see :class:`GuardTrigger`."""
+        return self._run(context, datetime.fromisoformat(event["waiting_since"]))
+
+    def on_kill(self) -> None:
+        """Stop: no further step starts, and every issued user loses its rights on the server, within seconds."""
+        self._stop.set("killed by Airflow")
+        cell = self._cell
+        if cell is not None:
+            closing = threading.Thread(target=self._close_quickly, args=(cell,), name="dpone-kill", daemon=True)
+            closing.start()
+            closing.join(4.0)
+
+    def _close_quickly(self, cell: Cell) -> None:
+        try:
+            cell.kill()
+        except DponeError as error:
+            self.log.warning("closing on the server is not proved yet (%s); the ending task goes on with it", error)
+
+    def _run(self, context: Any, waiting_since: datetime) -> Any:
+        try:
+            coordinates = bound_coordinates()
+            return self.run_attempt(self.world(), coordinates, context)
+        except GuardHeld as held:
+            self._wait(held, waiting_since)
+        except DponeError as error:
+            if error.retryable:
+                raise
+            raise AirflowFailException(str(error)) from error
+
+    def _wait(self, held: GuardHeld, waiting_since: datetime) -> None:
+        attempt = held.details.get("attempt")
+        if not isinstance(attempt, str):
+            raise held
+        if datetime.now(UTC) - waiting_since > self.guard_wait:
+            raise AirflowFailException(f"{held} for longer than {self.guard_wait}; a person must look") from held
+        self.log.info("%s", held)
+        self.defer(
+            trigger=GuardTrigger(self.control_conn_id, attempt, waiting_since.isoformat()),
+            method_name="resume",
+        )
+
+    def world(self) -> World:
+        """Ledger and target behind the connections."""
+        hook = DponeClickHouseHook(clickhouse_conn_id=self.target_conn_id)
+        target = ClickHouseTarget(hook.control(), hook.http(), hook.login(), hook.gate_policy())
+        ledger = DponeControlHook(self.control_conn_id).ledger()
+        return World(ledger, target, target.service_id(), self._stop.check)
+
+    def workload_id(self, coordinates: TaskCoordinates) -> str:
+        """``dag.task``, with ``[index]`` for a mapped task."""
+        index = f"[{coordinates.map_index}]" if coordinates.map_index >= 0 else ""
+        return f"{coordinates.dag_id}.{coordinates.task_id}{index}"
+
+    def scheduler_view(self) -> Any:
+        """Whether Airflow reports another task instance finished."""
+        return finished
+
+
+def literal(name: str, value: str) -> str:
+    """A field that decides ownership must be literal: it is read before anything is rendered."""
+    if not isinstance(value, str) or not value or "{{" in value or "{%" in value:
+        raise DeclarationInvalid(f"{name} must be a literal text, not {value!r}; it decides who owns the target")
+    return value

@@ -1,0 +1,46 @@
+"""Servers shared by a test session. Every session has its own, so sessions can run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import ledger_database as ledger_database_module
+from tests.ledger_database import LedgerDatabase
+from tests.servers import ClickHouseUnderTest, PostgresUnderTest, clickhouse_under_test, postgres_under_test
+from tests.snapshot_world import SnapshotWorld
+
+
+@pytest.fixture(scope="session")
+def clickhouse_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseUnderTest]:
+    """One ClickHouse server: local, or the one named by DPONE_TEST_CLICKHOUSE_URL and DPONE_TEST_CLICKHOUSE_NATIVE."""
+    with clickhouse_under_test(tmp_path_factory.mktemp("clickhouse")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresUnderTest]:
+    """One local PostgreSQL server."""
+    with postgres_under_test(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture
+def ledger_database(postgres_server: PostgresUnderTest) -> LedgerDatabase:
+    """A fresh control database with an installed ledger."""
+    return ledger_database_module.create(postgres_server.superuser)
+
+
+@pytest.fixture
+def empty_ledger_database(postgres_server: PostgresUnderTest) -> LedgerDatabase:
+    """A fresh control database without a ledger."""
+    return ledger_database_module.create(postgres_server.superuser, installed=False)
+
+
+@pytest.fixture
+def world(
+    clickhouse_server: ClickHouseUnderTest, postgres_server: PostgresUnderTest, ledger_database: LedgerDatabase
+) -> SnapshotWorld:
+    """Source, target and ledger for snapshot attempts, all fresh."""
+    return SnapshotWorld(clickhouse_server, postgres_server, ledger_database)

@@ -1,0 +1,223 @@
+"""A whole small world for snapshot attempts: ledger, source, target and an active release, on real engines."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from airflow_provider_dpone.attempts.snapshot import SnapshotCell, SnapshotWork
+from airflow_provider_dpone.attempts.steps import StopFlag
+from airflow_provider_dpone.attempts.world import ClickHouseTarget, World
+from airflow_provider_dpone.contracts.identity import TaskCoordinates
+from airflow_provider_dpone.contracts.limits import SnapshotLimits
+from airflow_provider_dpone.contracts.release import (
+    ActivationRequest,
+    PhysicalResource,
+    Release,
+    WorkloadAdmission,
+    WorkloadDeclaration,
+)
+from airflow_provider_dpone.contracts.states import Connector, Family
+from airflow_provider_dpone.engines.clickhouse.control import NativeControl
+from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy
+from airflow_provider_dpone.engines.clickhouse.wire import ClickHouseHttp
+from airflow_provider_dpone.engines.postgres.session import PostgresParams
+from airflow_provider_dpone.enrolment.clickhouse import enrol
+from airflow_provider_dpone.hooks.clickhouse import ControllerLogin
+from airflow_provider_dpone.ledger.activations import CompositionActivationStore
+from tests.ledger_database import LedgerDatabase
+from tests.servers import ClickHouseUnderTest, PostgresUnderTest
+
+CELL = "mssql_clickhouse_full_refresh"
+
+
+@dataclass
+class SnapshotWorld:
+    """Everything one test needs; each test has databases of its own."""
+
+    clickhouse: ClickHouseUnderTest
+    postgres: PostgresUnderTest
+    ledger: LedgerDatabase
+    database: str = field(default_factory=lambda: f"mart_{secrets.token_hex(4)}")
+    source_db: str = ""
+    declarations: dict[str, WorkloadDeclaration] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.source_db = self.postgres.fresh_database("source")
+        self.clickhouse.execute(f"CREATE DATABASE {self.database} ENGINE = Atomic")
+
+    # --- engines ---
+
+    def pg(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
+        with self.postgres.connect(self.source_db) as connection:
+            cursor = connection.execute(sql.encode(), params or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def ch(self, sql: str) -> Any:
+        return self.clickhouse.execute(sql)
+
+    def control(self, host: str | None = None, port: int | None = None) -> NativeControl:
+        server = self.clickhouse
+        import clickhouse_driver
+
+        return NativeControl(
+            lambda: clickhouse_driver.Client(
+                host or server.host, port or server.native_port, user=server.controller_user,
+                password=server.controller_password,
+            )
+        )  # fmt: skip
+
+    def admin_control(self) -> NativeControl:
+        return NativeControl(self.clickhouse.client)
+
+    def target(self, *, http_port: int | None = None, native_port: int | None = None) -> ClickHouseTarget:
+        server = self.clickhouse
+        return ClickHouseTarget(
+            control=self.control(port=native_port),
+            http=ClickHouseHttp(server.host, http_port or server.http_port),
+            login=ControllerLogin(server.controller_user, server.controller_password),
+            policy=GatePolicy(),
+        )
+
+    @property
+    def source(self) -> PostgresParams:
+        su = self.postgres.superuser
+        return PostgresParams(
+            host=su["host"], port=int(su["port"]), dbname=self.source_db, user=su["user"], password=su.get("password")
+        )
+
+    # --- enrolment and release ---
+
+    @property
+    def administrators(self) -> list[str]:
+        return sorted({self.clickhouse.admin_user, self.clickhouse.controller_user, "default"})
+
+    def enrol(self, table: str, accepted_features: tuple[str, ...] = ()) -> str:
+        guard, _ = enrol(
+            self.admin_control(), self.ledger.admin(), database=self.database, target_table=table,
+            administrators=self.administrators, accepted_features=accepted_features, accepted_by="tester",
+        )  # fmt: skip
+        return guard
+
+    def declare(self, table: str, source: str | None = None) -> WorkloadDeclaration:
+        return WorkloadDeclaration(
+            workload_id=f"dag.{table}", constituent="native", kind="snapshot", source_conn_id="src",
+            source_relation=source or f"public.{table}", target_conn_id="dwh",
+            target_relation=f"{self.database}.{table}", control_conn_id="control", options={},
+        )  # fmt: skip
+
+    def activate(self, *tables: str) -> None:
+        """Enrol every table as it is and make a release of snapshots into them current."""
+        self.declarations = {t: self.declare(t) for t in tables}
+        release = Release(native=tuple(sorted(self.declarations.values())), standalone=())
+        guards = {t: self.enrol(t) for t in tables}
+        store = CompositionActivationStore(self.ledger.runtime())
+        found = {g: store.guard(g) for g in guards.values()}
+        request = ActivationRequest(
+            family=Family.NONPRODUCTION, occurrence_id=str(uuid.uuid4()), environment="test",
+            release_id=release.digest(), previous_activation_sha256=None,
+            workloads=tuple(sorted(
+                WorkloadAdmission(
+                    workload_id=d.workload_id, constituent="native", cell=CELL, pack_sha256=d.digest(), guard_id=guards[t]
+                )
+                for t, d in self.declarations.items()
+            )),
+            resources=tuple(sorted(
+                PhysicalResource(
+                    guard_id=g.guard_id, connector=Connector.CLICKHOUSE, service_id=g.service_id, subject=g.subject,
+                    enrolment_sha256=g.enrolment_sha256,
+                )
+                for g in found.values() if g is not None
+            )),
+        )  # fmt: skip
+        store.activate(store.prepare(request, release).sha256)
+
+    # --- attempts ---
+
+    def cell(
+        self,
+        table: str,
+        *,
+        run_id: str = "run",
+        try_number: int = 1,
+        max_tries: int = 3,
+        limits: SnapshotLimits | None = None,
+        min_rows: int = 0,
+        stop: StopFlag | None = None,
+        finished: Callable[[TaskCoordinates], bool] = lambda coordinates: False,
+        ledger_port: int | None = None,
+        http_port: int | None = None,
+        native_port: int | None = None,
+        source_port: int | None = None,
+        task_instance_id: str | None = None,
+    ) -> SnapshotCell:
+        """A cell for one task try, wired like the operator wires it; ports lead through a proxy when given."""
+        stop = stop or StopFlag()
+        target = self.target(http_port=http_port, native_port=native_port)
+        world = World(self.ledger.runtime(ledger_port), target, target.service_id(), stop.check)
+        source = self.source
+        work = SnapshotWork(
+            declaration=self.declarations[table],
+            environment="test",
+            coordinates=TaskCoordinates(
+                dag_id="dag", run_id=run_id, task_id=table, map_index=-1, try_number=try_number, max_tries=max_tries,
+                task_instance_id=task_instance_id or str(uuid.uuid4()),
+            ),
+            limits=(limits or SnapshotLimits(max_source_bytes="4 GiB")).effective(),
+            min_rows=min_rows,
+            source=source if source_port is None else PostgresParams(
+                host=source.host, port=source_port, dbname=source.dbname, user=source.user, password=source.password
+            ),
+            source_schema="public",
+            source_name=table,
+        )  # fmt: skip
+        return SnapshotCell(world, work, stop, finished)
+
+    # --- what a checker sees ---
+
+    def uuid_of(self, table: str) -> str:
+        [(found,)] = self.ch(
+            f"SELECT toString(uuid) FROM system.tables WHERE database = '{self.database}' AND name = '{table}'"
+        )
+        return str(found)
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        return self.ch(f"SELECT * FROM {self.database}.`{table}` ORDER BY 1")  # type: ignore[no-any-return]
+
+    def exchanges(self) -> int:
+        """EXCHANGE statements on this database that had an effect, counted by the server.
+
+        One that was killed after its access check (code 394) has its effect all the same.
+        """
+        self.ch("SYSTEM FLUSH LOGS")
+        [(count,)] = self.ch(
+            "SELECT uniqExact(query_id) FROM system.query_log WHERE (type = 'QueryFinish' OR exception_code = 394)"
+            f" AND query ILIKE 'EXCHANGE TABLES%' AND query LIKE '%{self.database}%'"
+        )
+        return int(count)
+
+    def issued_users(self) -> list[str]:
+        """Issued users that could still log in."""
+        return [
+            name for name, hosts in self.ch("SELECT name, host_ip FROM system.users WHERE startsWith(name, 'dpone_')")
+            if hosts and name != self.clickhouse.controller_user
+        ]  # fmt: skip
+
+    def ledger_counts(self) -> dict[str, int]:
+        with psycopg.connect(
+            **{**self.postgres.superuser, "dbname": self.ledger.dbname}  # type: ignore[arg-type]
+        ) as connection:
+            row = connection.execute(
+                "SELECT count(*) FILTER (WHERE state = 1), count(*) FILTER (WHERE state = 2),"
+                " count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4),"
+                " (SELECT count(*) FROM dpone.attempt_guard WHERE is_open),"
+                " (SELECT count(*) FROM dpone.principal WHERE state <> 4) FROM dpone.attempt"
+            ).fetchone()
+        assert row is not None
+        names = ("running", "succeeded", "failed", "commit_unknown", "open_guards", "open_gates")
+        return dict(zip(names, row, strict=True))
