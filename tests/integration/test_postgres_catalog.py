@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,38 +28,33 @@ from airflow_provider_dpone.errors import (
     Stopped,
 )
 from airflow_provider_dpone.transfer.stream import stream_snapshot
-from tests.integration.transfer_fixtures import EmbeddedPostgres, embedded_postgres_server
-from tests.integration.transfer_support import meter, plan
+from tests.integration.transfer_support import SourceDatabase, meter, plan
+from tests.servers import PostgresUnderTest
 from tests.unit.test_transfer_convert import design
 
 PASSWORD = "a;b{c}d'e]f\\g %h@i/j=k"
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[EmbeddedPostgres]:
-    with embedded_postgres_server() as server:
-        with server.connect() as connection:
-            connection.execute("CREATE ROLE reader LOGIN")
-            connection.execute("CREATE TABLE public.t (a int NOT NULL, b text)")
-            connection.execute("INSERT INTO public.t SELECT n, 'x' FROM generate_series(1, 10) n")
-            connection.execute("GRANT SELECT ON public.t TO reader")
-        yield server
+def source(postgres_server: PostgresUnderTest) -> SourceDatabase:
+    database = SourceDatabase.fresh(postgres_server)
+    database.run(
+        "CREATE ROLE transfer_reader LOGIN PASSWORD 'r'",
+        "CREATE TABLE public.t (a int NOT NULL, b text)",
+        "INSERT INTO public.t SELECT n, 'x' FROM generate_series(1, 10) n",
+        "GRANT SELECT ON public.t TO transfer_reader",
+    )
+    return database
 
 
 @pytest.fixture
-def params(postgres: EmbeddedPostgres) -> PostgresParams:
-    return PostgresParams(host="127.0.0.1", port=postgres.port, dbname="postgres", user="postgres")
+def params(source: SourceDatabase) -> PostgresParams:
+    return source.params()
 
 
 @pytest.fixture
-def reader(postgres: EmbeddedPostgres) -> PostgresParams:
-    return PostgresParams(host="127.0.0.1", port=postgres.port, dbname="postgres", user="reader")
-
-
-def run(postgres: EmbeddedPostgres, *statements: str) -> None:
-    with postgres.connect() as connection:
-        for sql in statements:
-            connection.execute(sql.encode())
+def reader(source: SourceDatabase) -> PostgresParams:
+    return source.params("transfer_reader", "r")
 
 
 def test_an_ordinary_reader_sees_a_complete_description(reader: PostgresParams, params: PostgresParams) -> None:
@@ -73,8 +68,8 @@ def test_an_ordinary_reader_sees_a_complete_description(reader: PostgresParams, 
     assert SourceTable.parse(table.wire()) == table
 
 
-def test_attributes_are_described(postgres: EmbeddedPostgres, params: PostgresParams) -> None:
-    run(postgres, "CREATE DOMAIN public.code AS varchar(9) COLLATE \"C\" NOT NULL",
+def test_attributes_are_described(source: SourceDatabase, params: PostgresParams) -> None:
+    source.run("CREATE DOMAIN public.code AS varchar(9) COLLATE \"C\" NOT NULL",
         "CREATE TABLE public.att (a int GENERATED ALWAYS AS IDENTITY, b public.code, c text COLLATE \"C\", "
         "d numeric(12,3), e int GENERATED ALWAYS AS (1) STORED, dropped int, f int[] NOT NULL)",
         "ALTER TABLE public.att DROP COLUMN dropped")  # fmt: skip
@@ -103,9 +98,9 @@ def test_attributes_are_described(postgres: EmbeddedPostgres, params: PostgresPa
     ],
 )  # fmt: skip
 def test_what_is_no_plain_stored_relation_is_refused(
-    postgres: EmbeddedPostgres, params: PostgresParams, make: str, name: str
+    source: SourceDatabase, params: PostgresParams, make: str, name: str
 ) -> None:
-    run(postgres, make)
+    source.run(make)
     with pytest.raises(SourceUnsupported):
         describe_table(params, "public", name)
 
@@ -117,9 +112,9 @@ def test_a_missing_relation_is_refused(params: PostgresParams, namespace: str, n
 
 
 def test_partitioned_tables_and_filled_materialized_views_are_read_whole(
-    postgres: EmbeddedPostgres, params: PostgresParams
+    source: SourceDatabase, params: PostgresParams
 ) -> None:
-    run(postgres, "CREATE TABLE public.p (a int) PARTITION BY RANGE (a)",
+    source.run("CREATE TABLE public.p (a int) PARTITION BY RANGE (a)",
         "CREATE TABLE public.p1 PARTITION OF public.p FOR VALUES FROM (0) TO (50)",
         "CREATE TABLE public.p2 PARTITION OF public.p FOR VALUES FROM (50) TO (100)",
         "INSERT INTO public.p SELECT generate_series(0, 99)", "CREATE MATERIALIZED VIEW public.mv AS TABLE public.p")  # fmt: skip
@@ -130,8 +125,8 @@ def test_partitioned_tables_and_filled_materialized_views_are_read_whole(
             assert snapshot.aggregates(conversion).rows == 100
 
 
-def test_a_temporary_table_is_refused(postgres: EmbeddedPostgres, params: PostgresParams) -> None:
-    with postgres.connect() as connection:
+def test_a_temporary_table_is_refused(source: SourceDatabase, params: PostgresParams) -> None:
+    with source.connect() as connection:
         connection.execute("CREATE TEMP TABLE tmp (a int)")
         [namespace] = (
             connection.execute("SELECT nspname FROM pg_namespace WHERE oid = pg_my_temp_schema()").fetchone() or []
@@ -141,10 +136,10 @@ def test_a_temporary_table_is_refused(postgres: EmbeddedPostgres, params: Postgr
 
 
 def test_a36_row_security_that_would_filter_is_refused(
-    postgres: EmbeddedPostgres, params: PostgresParams, reader: PostgresParams
+    source: SourceDatabase, params: PostgresParams, reader: PostgresParams
 ) -> None:
-    run(postgres, "CREATE TABLE public.rls (a int)", "INSERT INTO public.rls VALUES (1), (2)",
-        "GRANT SELECT ON public.rls TO reader", "ALTER TABLE public.rls ENABLE ROW LEVEL SECURITY",
+    source.run("CREATE TABLE public.rls (a int)", "INSERT INTO public.rls VALUES (1), (2)",
+        "GRANT SELECT ON public.rls TO transfer_reader", "ALTER TABLE public.rls ENABLE ROW LEVEL SECURITY",
         "CREATE POLICY half ON public.rls USING (a = 1)")  # fmt: skip
     with pytest.raises(SourceNotReadable):
         describe_table(reader, "public", "rls")
@@ -152,14 +147,14 @@ def test_a36_row_security_that_would_filter_is_refused(
 
 
 def test_row_security_switched_on_after_planning_cannot_filter_the_read(
-    postgres: EmbeddedPostgres, reader: PostgresParams
+    source: SourceDatabase, reader: PostgresParams
 ) -> None:
-    run(postgres, "CREATE TABLE public.late (a int NOT NULL)", "INSERT INTO public.late VALUES (1), (2)",
-        "GRANT SELECT ON public.late TO reader")  # fmt: skip
+    source.run("CREATE TABLE public.late (a int NOT NULL)", "INSERT INTO public.late VALUES (1), (2)",
+        "GRANT SELECT ON public.late TO transfer_reader")  # fmt: skip
     with open_snapshot(reader, "public", "late") as snapshot:
         conversion = plan(snapshot, [design("Int32")])
         blocked = threading.Thread(
-            target=run, args=(postgres, "CREATE POLICY half ON public.late USING (a = 1)",
+            target=source.run, args=("CREATE POLICY half ON public.late USING (a = 1)",
                               "ALTER TABLE public.late ENABLE ROW LEVEL SECURITY"), daemon=True,
         )  # fmt: skip
         blocked.start()
@@ -170,20 +165,20 @@ def test_row_security_switched_on_after_planning_cannot_filter_the_read(
         describe_table(reader, "public", "late")
 
 
-def test_a_column_the_reader_may_not_see_is_refused(postgres: EmbeddedPostgres, reader: PostgresParams) -> None:
-    run(postgres, "CREATE TABLE public.part (a int, secret int)", "GRANT SELECT (a) ON public.part TO reader")
+def test_a_column_the_reader_may_not_see_is_refused(source: SourceDatabase, reader: PostgresParams) -> None:
+    source.run("CREATE TABLE public.part (a int, secret int)", "GRANT SELECT (a) ON public.part TO transfer_reader")
     with pytest.raises(DponeError) as caught:
         describe_table(reader, "public", "part")
     assert "secret" in caught.value.message
-    run(postgres, "CREATE TABLE public.private (a int)")
+    source.run("CREATE TABLE public.private (a int)")
     with pytest.raises(SourceNotReadable):
         describe_table(reader, "public", "private")
 
 
-def test_truncate_cannot_come_between_lock_and_read(postgres: EmbeddedPostgres, params: PostgresParams) -> None:
-    run(postgres, "CREATE TABLE public.trunc AS SELECT generate_series(1, 1000) AS a")
+def test_truncate_cannot_come_between_lock_and_read(source: SourceDatabase, params: PostgresParams) -> None:
+    source.run("CREATE TABLE public.trunc AS SELECT generate_series(1, 1000) AS a")
     with open_snapshot(params, "public", "trunc") as snapshot:
-        other = threading.Thread(target=run, args=(postgres, "TRUNCATE public.trunc"), daemon=True)
+        other = threading.Thread(target=source.run, args=("TRUNCATE public.trunc",), daemon=True)
         other.start()
         time.sleep(0.3)
         assert other.is_alive(), "TRUNCATE must wait for the snapshot"
@@ -195,15 +190,15 @@ def test_truncate_cannot_come_between_lock_and_read(postgres: EmbeddedPostgres, 
 
 
 def test_an_exclusive_request_that_comes_between_the_two_sessions_is_let_through(
-    postgres: EmbeddedPostgres, params: PostgresParams, monkeypatch: pytest.MonkeyPatch
+    source: SourceDatabase, params: PostgresParams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(postgres, "CREATE TABLE public.busy AS SELECT generate_series(1, 10) AS a")
+    source.run("CREATE TABLE public.busy AS SELECT generate_series(1, 10) AS a")
     join, waiting = snapshot_module._join_snapshot, []
 
     def late(*args: Any) -> bool:
         if not waiting:
             sql = "ALTER TABLE public.busy ADD COLUMN b int"
-            waiting.append(threading.Thread(target=run, args=(postgres, sql), daemon=True))
+            waiting.append(threading.Thread(target=source.run, args=(sql,), daemon=True))
             waiting[0].start()
             time.sleep(0.3)
         return join(*args)
@@ -216,18 +211,18 @@ def test_an_exclusive_request_that_comes_between_the_two_sessions_is_let_through
     assert time.monotonic() - began < 3
 
 
-def test_a_relation_changed_since_planning_is_refused(postgres: EmbeddedPostgres, params: PostgresParams) -> None:
-    run(postgres, "CREATE TABLE public.moved (a int)")
+def test_a_relation_changed_since_planning_is_refused(source: SourceDatabase, params: PostgresParams) -> None:
+    source.run("CREATE TABLE public.moved (a int)")
     planned = describe_table(params, "public", "moved")
     with open_snapshot(params, "public", "moved", planned):
         pass
-    run(postgres, "DROP TABLE public.moved", "CREATE TABLE public.moved (a int)")
+    source.run("DROP TABLE public.moved", "CREATE TABLE public.moved (a int)")
     with pytest.raises(SourceChanged), open_snapshot(params, "public", "moved", planned):
         pass
 
 
-def test_the_reading_sessions_cannot_write(postgres: EmbeddedPostgres, params: PostgresParams) -> None:
-    run(postgres, "CREATE TABLE public.log (a int)",
+def test_the_reading_sessions_cannot_write(source: SourceDatabase, params: PostgresParams) -> None:
+    source.run("CREATE TABLE public.log (a int)",
         "CREATE FUNCTION public.noisy(int) RETURNS int LANGUAGE plpgsql AS "
         "'BEGIN INSERT INTO public.log VALUES (1); RETURN 1; END'",
         "CREATE TABLE public.watched (a int NOT NULL)", "INSERT INTO public.watched VALUES (1)")  # fmt: skip
@@ -240,44 +235,44 @@ def test_the_reading_sessions_cannot_write(postgres: EmbeddedPostgres, params: P
     assert "read-only transaction" in caught.value.message
 
 
-def test_d16_a_password_with_any_characters_works_and_never_shows(postgres: EmbeddedPostgres) -> None:
-    with postgres.connect() as connection:
+def test_d16_a_password_with_any_characters_works_and_never_shows(source: SourceDatabase) -> None:
+    with source.connect() as connection:
         connection.execute("CREATE ROLE with_password LOGIN")
         connection.execute(b"ALTER ROLE with_password PASSWORD '" + PASSWORD.replace("'", "''").encode() + b"'")
         connection.execute("GRANT SELECT ON public.t TO with_password")
-    params = PostgresParams("127.0.0.1", "postgres", "with_password", PASSWORD, postgres.port)
+    params = source.params("with_password", PASSWORD)
     assert PASSWORD not in repr(params)
     with open_snapshot(params, "public", "t") as snapshot:
         conversion = plan(snapshot, [design("Int32"), design("Nullable(String)", "b")])
         assert sum(batch.num_rows for batch in snapshot.batches(conversion)) == 10
-    run(postgres, "ALTER ROLE with_password NOLOGIN")
+    source.run("ALTER ROLE with_password NOLOGIN")
     with pytest.raises(DponeError) as caught:
         connect(params)
     assert PASSWORD not in str(caught.value)
     assert PASSWORD not in repr(caught.value.__cause__)
 
 
-def test_an_unreachable_server_is_told_from_a_refusing_one(params: PostgresParams, postgres: EmbeddedPostgres) -> None:
+def test_an_unreachable_server_is_told_from_a_refusing_one(params: PostgresParams, source: SourceDatabase) -> None:
     with pytest.raises(ServerUnreachable):
         connect(PostgresParams("127.0.0.1", "postgres", "postgres", port=1))
     with pytest.raises(DponeError) as caught:
-        connect(PostgresParams("127.0.0.1", "nowhere", "postgres", port=postgres.port))
+        connect(replace(params, dbname="nowhere"))
     assert "nowhere" in caught.value.message
 
 
-def test_a_session_ended_by_the_server_is_a_lost_answer(postgres: EmbeddedPostgres, params: PostgresParams) -> None:
-    run(postgres, "CREATE TABLE public.big AS SELECT n AS a, repeat('x', 900) AS b FROM generate_series(1, 60000) n")
+def test_a_session_ended_by_the_server_is_a_lost_answer(source: SourceDatabase, params: PostgresParams) -> None:
+    source.run("CREATE TABLE public.big AS SELECT n AS a, repeat('x', 900) AS b FROM generate_series(1, 60000) n")
     with open_snapshot(params, "public", "big") as snapshot:
         conversion = plan(snapshot, [design("Nullable(Int32)"), design("Nullable(String)", "b")])
         batches = snapshot.batches(conversion)
         next(batches)
-        run(postgres, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'COPY (SELECT%big%'")
+        source.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'COPY (SELECT%big%'")
         with pytest.raises(AnswerLost):
             list(batches)
 
 
-def test_a_stop_cancels_a_read_that_waits_for_the_server(postgres: EmbeddedPostgres, params: PostgresParams) -> None:
-    run(postgres, "CREATE TABLE public.slow (a int NOT NULL)", "INSERT INTO public.slow SELECT generate_series(1, 5)")
+def test_a_stop_cancels_a_read_that_waits_for_the_server(source: SourceDatabase, params: PostgresParams) -> None:
+    source.run("CREATE TABLE public.slow (a int NOT NULL)", "INSERT INTO public.slow SELECT generate_series(1, 5)")
     with open_snapshot(params, "public", "slow") as snapshot:
         conversion = plan(snapshot, [design("Int32")])
         column = conversion.columns[0].source.model_copy(update={"native_read": "({c} + pg_sleep(20)::text::int)"})

@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from airflow_provider_dpone.contracts.columns import ValueKind
-from airflow_provider_dpone.engines.postgres.session import PostgresParams, quoted
+from airflow_provider_dpone.engines.postgres.session import quoted
 from airflow_provider_dpone.engines.postgres.snapshot import open_snapshot
 from airflow_provider_dpone.engines.postgres.types import CLASSES, EXTENSION_TYPES, TYPES, rule_of
 from airflow_provider_dpone.errors import TypeNotMapped
-from tests.integration.transfer_fixtures import EmbeddedPostgres, embedded_postgres_server
-from tests.integration.transfer_support import plan
+from tests.integration.transfer_support import SourceDatabase, plan
+from tests.servers import PostgresUnderTest
 from tests.unit.test_transfer_convert import design
 from tools.types_page import PAGE, render
 
 EXTENSIONS = ("hstore", "citext", "ltree", "cube", "isn", "seg", "pg_trgm", "intarray", "btree_gist", "vector")
-NO_COLUMN = {"unknown", "any", "record", "cstring", "internal"}
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[EmbeddedPostgres]:
-    with embedded_postgres_server() as server:
-        with server.connect() as connection:
-            for extension in EXTENSIONS:
-                connection.execute(f"CREATE EXTENSION {extension}".encode())
-            connection.execute("CREATE TYPE public.mood AS ENUM ('a')")
-            connection.execute("CREATE TYPE public.pair AS (a int, b text)")
-            connection.execute("CREATE TYPE public.span AS RANGE (subtype = float8)")
-            connection.execute("CREATE DOMAIN public.code AS text")
-        yield server
+def source(postgres_server: PostgresUnderTest) -> SourceDatabase:
+    database = SourceDatabase.fresh(postgres_server)
+    database.run(
+        *(f"CREATE EXTENSION {extension}" for extension in EXTENSIONS),
+        "CREATE TYPE public.mood AS ENUM ('a')",
+        "CREATE TYPE public.pair AS (a int, b text)",
+        "CREATE TYPE public.span AS RANGE (subtype = float8)",
+        "CREATE DOMAIN public.code AS text",
+    )
+    return database
 
 
 def listed(connection: psycopg.Connection, where: str) -> list[tuple[str, str, str, str | None]]:
@@ -50,10 +48,10 @@ def test_the_page_is_what_the_code_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == render(), "run: python tools/types_page.py"
 
 
-def test_every_type_of_the_server_has_a_row(postgres: EmbeddedPostgres) -> None:
+def test_every_type_of_the_server_has_a_row(source: SourceDatabase) -> None:
     page = PAGE.read_text(encoding="utf-8")
     named = set(re.findall(r"`([^`]+)`", page))
-    with postgres.connect() as connection:
+    with source.connect() as connection:
         types = listed(connection, "t.typtype <> 'c' AND n.nspname <> 'information_schema'")
         assert len(types) > 120
         missing = [name for namespace, name, _, _ in types if namespace == "pg_catalog" and name not in named]
@@ -64,10 +62,10 @@ def test_every_type_of_the_server_has_a_row(postgres: EmbeddedPostgres) -> None:
             )  # fmt: skip
 
 
-def test_every_type_that_is_not_refused_can_be_read_and_every_refused_one_is(postgres: EmbeddedPostgres) -> None:
-    params = PostgresParams("127.0.0.1", "postgres", "postgres", port=postgres.port)
+def test_every_type_that_is_not_refused_can_be_read_and_every_refused_one_is(source: SourceDatabase) -> None:
+    params = source.params()
     read, refused = 0, []
-    with postgres.connect() as connection:
+    with source.connect() as connection:
         types = listed(connection, "t.typtype <> 'p' AND t.typisdefined AND (t.typtype <> 'c' OR t.typname = 'pair')")
         for namespace, name, type_class, extension in types:
             connection.execute("DROP TABLE IF EXISTS public.one")
@@ -93,20 +91,20 @@ def test_every_type_that_is_not_refused_can_be_read_and_every_refused_one_is(pos
     assert {"pg_node_tree", "gtsvector", "ghstore"} <= set(refused)
 
 
-def test_a_refused_type_really_has_no_way_back(postgres: EmbeddedPostgres) -> None:
+def test_a_refused_type_really_has_no_way_back(source: SourceDatabase) -> None:
     """Refusals rest on the server: the input function of each refused type gives an error for any text."""
-    with postgres.connect() as connection:
+    with source.connect() as connection:
         for namespace, name, type_class, extension in listed(connection, "t.typtype = 'b'"):
             if rule_of(namespace, name, type_class, extension).kind is None:
                 with pytest.raises(psycopg.errors.FeatureNotSupported):
                     connection.execute(f"SELECT ''::{quoted(namespace, name)}".encode())
 
 
-def test_samples_of_extension_types_come_back_from_their_text_form(postgres: EmbeddedPostgres) -> None:
+def test_samples_of_extension_types_come_back_from_their_text_form(source: SourceDatabase) -> None:
     samples = {"hstore": 'a=>1,"b c"=>NULL', "ltree": "a.b.c", "cube": "(1,2),(3,4.5)", "isbn": "978-0-393-04002-9",
                "seg": "1.5 .. 2.50", "vector": "[1,2.5]", "sparsevec": "{1:1.5}/3"}  # fmt: skip
-    params = PostgresParams("127.0.0.1", "postgres", "postgres", port=postgres.port)
-    with postgres.connect() as connection:
+    params = source.params()
+    with source.connect() as connection:
         for name, text in samples.items():
             connection.execute("DROP TABLE IF EXISTS public.sample")
             connection.execute(f"CREATE TABLE public.sample (a {name} NOT NULL)".encode())
