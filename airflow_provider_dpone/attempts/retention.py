@@ -88,10 +88,8 @@ class RetentionCell:
 
     def kill(self) -> None:
         """Take every right away on the server, now, without the ledger."""
-        if self._attempt is not None and self._attempt in self._world.gates:
-            gate = self._world.gates[self._attempt]
-            for name in gate.known_names():
-                gate.close_on_server(name, wait=2.0)
+        for gate in self._world.gates_made(self._attempt):
+            gate.close_known(wait=2.0)
 
     @property
     def attempt_sha256(self) -> str | None:
