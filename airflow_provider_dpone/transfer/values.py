@@ -71,29 +71,23 @@ def _check(bad: Mask, why: str) -> None:
         raise Unfit(bad, why)
 
 
+def _require_range(array: pa.Array, low: int, high: int) -> None:
+    """Refuse the first number outside low to high (integers or decimals, compared exactly)."""
+    bounds = pc.min_max(array).as_py()
+    if bounds["min"] is not None and (bounds["min"] < low or bounds["max"] > high):
+        outside = [value is not None and not low <= value <= high for value in array.to_pylist()]
+        raise Unfit(outside.index(True), f"the range is {low} to {high}")
+
+
 def integer_to_integer(array: pa.Array, target: TargetType) -> pa.Array:
-    """Any integers (or booleans) into an integer type, inside its range."""
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.uint8())
-    low, high = target.integer_range
-    if pa.types.is_unsigned_integer(array.type) and array.type.bit_width == 64:
-        bad = pc.greater(array, pa.scalar(high, pa.uint64())) if high < 2**64 else None
-        if bad is not None and pc.any(bad).as_py():
-            raise Unfit(bad, f"it is above {high}")
-        wide = array
-    else:
-        wide = array.cast(pa.int64())
-        if low > -(2**63) or high < 2**63 - 1:
-            bad = pc.or_(pc.less(wide, max(low, -(2**63))), pc.greater(wide, min(high, 2**63 - 1)))
-            if pc.any(bad).as_py():
-                raise Unfit(bad, f"the range is {low} to {high}")
+    """Any integers of at most 64 bits (or booleans) into an integer type, inside its range."""
+    wide = array.cast(pa.uint8() if pa.types.is_boolean(array.type) else pa.int64())
+    _require_range(wide, *target.integer_range)
     if target.bits <= 64:
         return wide.cast(target.arrow)
-    values = np.asarray(pc.fill_null(wide, 0) if wide.null_count else wide)
-    lanes = np.zeros((len(values), target.bits // 64), dtype=values.dtype)
+    values = _ints(wide.cast(pa.int64()))
+    lanes = np.repeat((values >> 63)[:, None], target.bits // 64, axis=1)
     lanes[:, 0] = values
-    if values.dtype == np.int64:
-        lanes[:, 1:] = (values >> 63)[:, None]
     return _rebuild(lanes, array, target.arrow)
 
 
@@ -113,36 +107,14 @@ def decimal_to_decimal(array: pa.Array, target: TargetType) -> pa.Array:
 
 def decimal_to_integer(array: pa.Array, target: TargetType) -> pa.Array:
     """Decimals without a fraction into an integer type. Numbers of more than 76 digits are refused."""
-    digits = 38 if target.bits <= 64 else 76
-    whole = TargetType("", "Decimal", precision=digits, scale=0)
+    whole = TargetType("", "Decimal", precision=38 if target.bits <= 64 else 76)
     decimals = decimal_to_decimal(array, whole)
-    low, high = target.integer_range
-    limit = 10**digits - 1
-    kind = whole.arrow
-    if low > -limit or high < limit:
-        bad = None
-        if low > -limit:
-            bad = pc.less(decimals, _decimal_scalar(low, kind))
-        if high < limit:
-            above = pc.greater(decimals, _decimal_scalar(high, kind))
-            bad = above if bad is None else pc.or_(bad, above)
-        if pc.any(bad).as_py():
-            raise Unfit(bad, f"the range is {low} to {high}")
+    _require_range(decimals, *target.integer_range)
     if target.bits <= 64:
         return decimals.cast(target.arrow)
-    raw = _fixed_bytes(decimals)
-    return _rebuild(raw[:, : target.bits // 8], array, target.arrow)
-
-
-def _decimal_scalar(value: int, kind: pa.DataType) -> pa.Scalar:
-    raw = value.to_bytes(kind.bit_width // 8, "little", signed=True)
-    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(raw)])[0]
-
-
-def _fixed_bytes(array: pa.Array) -> npt.NDArray[np.uint8]:
-    width = array.type.bit_width // 8
-    raw = np.frombuffer(array.buffers()[1], np.uint8, count=len(array) * width, offset=array.offset * width)
-    return raw.reshape(len(array), width)
+    width = 32  # a decimal of 76 digits is a little-endian number of two's complement, as the wide integers are
+    raw = np.frombuffer(decimals.buffers()[1], np.uint8, count=len(decimals) * width, offset=decimals.offset * width)
+    return _rebuild(raw.reshape(-1, width)[:, : target.bits // 8], array, target.arrow)
 
 
 def _unscale(array: pa.Array, precision: int, scale: int) -> list[int]:
@@ -156,7 +128,7 @@ def _unscale(array: pa.Array, precision: int, scale: int) -> list[int]:
         sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
         whole, _, fraction = digits.partition(".")
         whole, fraction = whole.lstrip("0"), fraction.rstrip("0")
-        if not (whole + fraction + "0").isascii() or not (whole + fraction + "0").isdigit():
+        if not f"{whole}{fraction}0".isdecimal():
             raise Unfit(index, "it is not a finite number")
         if len(fraction) > scale:
             raise Unfit(index, f"it has {len(fraction)} fraction digits, the target {scale}")
@@ -249,21 +221,14 @@ def _ticks(array: pa.Array, target: TargetType, first: int, last: int) -> pa.Arr
 
 def text_to_address(array: pa.Array, target: TargetType) -> pa.Array:
     """Host addresses, with or without a full-length mask, into IPv4 or IPv6; the families are never mixed."""
-    version, width = (4, 32) if target.family == "IPv4" else (6, 128)
+    version, width, kind = (4, 32, pa.uint32()) if target.family == "IPv4" else (6, 128, pa.binary(16))
     encoded = array.dictionary_encode()
-    raw, bad = [], []
-    for text in encoded.dictionary.to_pylist():
-        address = ipaddress.ip_interface(text)
-        fits = address.version == version and address.network.prefixlen == width
-        bad.append(not fits)
-        raw.append(int(address.ip).to_bytes(16, "big") if fits and version == 6 else int(address.ip) if fits else 0)
-    if any(bad):
-        marks = pa.array(bad).take(encoded.indices)
-        raise Unfit(marks, f"it is not a single IPv{version} address")
-    values = pa.array(raw, pa.binary(16)) if version == 6 else pa.array(raw, pa.uint32())
-    if version == 6:
-        values = pa.array([value or b"" for value in raw], pa.binary(16))
-    return values.take(encoded.indices)
+    hosts = [ipaddress.ip_interface(text) for text in encoded.dictionary.to_pylist()]
+    fits = [host.version == version and host.network.prefixlen == width for host in hosts]
+    if not all(fits):
+        raise Unfit(pc.invert(pa.array(fits).take(encoded.indices)), f"it is not a single IPv{version} address")
+    values = [int(host) if version == 4 else host.packed for host in hosts]
+    return pa.array(values, kind).take(encoded.indices)
 
 
 def convert_list(element: Converter) -> Converter:
@@ -289,12 +254,12 @@ def convert_list(element: Converter) -> Converter:
     return convert
 
 
-_WHOLE: Final = {(ValueKind.INTEGER, "Int"): integer_to_integer, (ValueKind.INTEGER, "Decimal"): integer_to_decimal}
 #: What converts into what, by kind and target family; a pair not listed has no exact conversion.
 CONVERTERS: Final[dict[tuple[ValueKind, str], Converter]] = {
     (ValueKind.BOOL, "Bool"): same,
     (ValueKind.BOOL, "Int"): integer_to_integer,
-    **_WHOLE,
+    (ValueKind.INTEGER, "Int"): integer_to_integer,
+    (ValueKind.INTEGER, "Decimal"): integer_to_decimal,
     (ValueKind.FLOAT32, "Float32"): float_to_float,
     (ValueKind.FLOAT32, "Float64"): float_to_float,
     (ValueKind.FLOAT64, "Float64"): float_to_float,

@@ -16,14 +16,13 @@ from airflow_provider_dpone.engines.postgres.session import PostgresParams
 from airflow_provider_dpone.engines.postgres.snapshot import open_snapshot
 from airflow_provider_dpone.errors import DesignMismatch, DponeError, TypeNotMapped, ValueNotExact
 from airflow_provider_dpone.transfer.stream import stream_snapshot
-from tests.integration.transfer_fixtures import EmbeddedPostgres, embedded_postgres_server
-from tests.integration.transfer_support import Engine, copy, meter, plan
+from tests.integration.transfer_support import Engine, SourceDatabase, copy, meter, plan
+from tests.servers import PostgresUnderTest
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[EmbeddedPostgres]:
-    with embedded_postgres_server() as server:
-        yield server
+def source(postgres_server: PostgresUnderTest) -> SourceDatabase:
+    return SourceDatabase.fresh(postgres_server)
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +31,15 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 
 
 @pytest.fixture(scope="module")
-def params(postgres: EmbeddedPostgres) -> PostgresParams:
-    return PostgresParams(host="127.0.0.1", port=postgres.port, dbname="postgres", user="postgres")
+def params(source: SourceDatabase) -> PostgresParams:
+    return source.params()
 
 
 class Tables:
     """Makes source tables from a column list and rows in SQL."""
 
-    def __init__(self, postgres: EmbeddedPostgres) -> None:
-        self.connection = postgres.connect()
+    def __init__(self, source: SourceDatabase) -> None:
+        self.connection = source.connect()
         self.count = 0
 
     def make(self, columns: str, rows: str = "") -> str:
@@ -53,8 +52,8 @@ class Tables:
 
 
 @pytest.fixture(scope="module")
-def tables(postgres: EmbeddedPostgres) -> Iterator[Tables]:
-    made = Tables(postgres)
+def tables(source: SourceDatabase) -> Iterator[Tables]:
+    made = Tables(source)
     yield made
     made.connection.close()
 
@@ -264,12 +263,12 @@ def test_a42_a43_names_are_kept_and_never_merged(params: PostgresParams, engine:
     assert stored == {name: number for number, name in enumerate(names)}
 
 
-@pytest.mark.parametrize(("source", "target"), [(["a"], ["a", "b"]), (["a", "b"], ["a"]), (["Name"], ["name"])])
+@pytest.mark.parametrize(("ours", "theirs"), [(["a"], ["a", "b"]), (["a", "b"], ["a"]), (["Name"], ["name"])])
 def test_columns_that_do_not_match_by_name_are_refused(
-    params: PostgresParams, engine: Engine, tables: Tables, source: list[str], target: list[str]
+    params: PostgresParams, engine: Engine, tables: Tables, ours: list[str], theirs: list[str]
 ) -> None:
-    t = tables.make(", ".join(f'"{name}" int not null' for name in source))
-    assert isinstance(refuse(params, engine, t, dict.fromkeys(target, "Int32")), DesignMismatch)
+    t = tables.make(", ".join(f'"{name}" int not null' for name in ours))
+    assert isinstance(refuse(params, engine, t, dict.fromkeys(theirs, "Int32")), DesignMismatch)
 
 
 @pytest.mark.parametrize(
@@ -483,7 +482,7 @@ def test_a_worker_process_in_another_zone_writes_the_same_bytes(params: Postgres
         "from airflow_provider_dpone.contracts.enrolment import ColumnDesign as C;"
         "from airflow_provider_dpone.transfer.convert import plan_conversion as p;"
         "from airflow_provider_dpone.transfer.rowbinary import encode_rows as e;"
-        f"q = PostgresParams(host='127.0.0.1', port={params.port}, dbname='postgres', user='postgres');"
+        f"q = PostgresParams({params.host!r}, {params.dbname!r}, {params.user!r}, {params.password!r}, {params.port});"
         "c = lambda n, t: C(name=n, type=t, default_kind='', default_expression='', codec='', comment='');"
         f"s = open_snapshot(q, 'public', {t!r});"
         "o = s.__enter__(); v = p(o.table, [c('a', 'DateTime64(6)'), c('b', 'Nullable(String)')]);"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from chdb.session import Session
 
 from airflow_provider_dpone.contracts.columns import TableAggregates
@@ -22,8 +25,39 @@ from airflow_provider_dpone.transfer.convert import Conversion, plan_conversion
 from airflow_provider_dpone.transfer.digest import content_of
 from airflow_provider_dpone.transfer.meter import Meter
 from airflow_provider_dpone.transfer.stream import StreamResult, stream_snapshot
+from tests.servers import PostgresUnderTest
 
 _INSERT_SETTINGS = "input_format_null_as_default = 0, async_insert = 0"
+
+
+@dataclass(frozen=True)
+class SourceDatabase:
+    """A fresh database on the session's PostgreSQL server."""
+
+    server: PostgresUnderTest
+    dbname: str
+
+    @classmethod
+    def fresh(cls, server: PostgresUnderTest) -> SourceDatabase:
+        return cls(server, server.fresh_database("transfer"))
+
+    def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        return self.server.connect(self.dbname)
+
+    def run(self, *statements: str) -> None:
+        with self.connect() as connection:
+            for sql in statements:
+                connection.execute(sql.encode())
+
+    def params(self, user: str | None = None, password: str | None = None) -> PostgresParams:
+        superuser = self.server.superuser
+        return PostgresParams(
+            host=self.server.host,
+            port=self.server.port,
+            dbname=self.dbname,
+            user=user or superuser["user"],
+            password=password if user else superuser["password"],
+        )
 
 
 class Engine:
@@ -36,8 +70,6 @@ class Engine:
     def query(self, sql: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         assert params is None
         text = self.session.query(sql, "JSONCompact").bytes()
-        import json
-
         return [tuple(row) for row in json.loads(text)["data"]] if text else []
 
     def command(self, sql: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 
 import psycopg
+import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
@@ -30,6 +31,9 @@ PINNED = {
     "xmloption": "content",
     "idle_in_transaction_session_timeout": "0",
 }
+
+#: The server ended the session: an administrator, a crash, a start-up or shutdown.
+_ENDED = ("57P01", "57P02", "57P03")
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,14 @@ def translated(params: PostgresParams, doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except (psycopg.Error, AdbcError) as error:
+    except (psycopg.Error, AdbcError, pa.ArrowException, OSError) as error:
         code = getattr(error, "sqlstate", None)
         text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if code and code not in ("00000", "57P01", "57P02", "57P03"):
+        # Errors in the middle of an Arrow stream come without a SQLSTATE; the server's own carry the word.
+        answered = code not in ("00000", *_ENDED) if code else "ERROR:" in text
+        if answered:
             raise ServerRefused(
-                f"PostgreSQL {params.place} refused {doing}: {text} (SQLSTATE {code})", server_code=code
+                f"PostgreSQL {params.place} refused {doing}: {text} (SQLSTATE {code or 'unknown'})", server_code=code
             ) from error
         raise AnswerLost(f"the connection to PostgreSQL {params.place} was lost during {doing}: {text}") from error
 

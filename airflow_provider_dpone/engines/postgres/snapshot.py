@@ -1,30 +1,34 @@
-"""One read-only REPEATABLE READ snapshot of one relation, read twice: as Arrow batches and as aggregates.
+"""One read-only REPEATABLE READ snapshot of one relation, in two sessions: one for aggregates, one for Arrow batches.
 
 The relation is locked in ACCESS SHARE mode before the snapshot is taken, so that a TRUNCATE or a rewriting ALTER cannot
-come between and make the snapshot see an empty table. The snapshot is exported by one session and imported by the
-Arrow driver's. Both sessions only read.
+come between and make the snapshot see an empty table. The first session exports its snapshot and the Arrow driver's
+imports it. Both hold the lock from the beginning: a second lock taken later could wait behind an ALTER that waits for
+the first, for ever and unseen by the server's deadlock detection. Both sessions only read.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
 
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates
 from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql
 from airflow_provider_dpone.engines.postgres.catalog import describe
 from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, pins, quoted, translated
-from airflow_provider_dpone.errors import SourceChanged, ValueNotExact
+from airflow_provider_dpone.errors import ServerRefused, SourceChanged, ValueNotExact
 from airflow_provider_dpone.transfer.convert import Conversion
 
-_BEGIN: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+#: How often the lock is queued for again when an exclusive request comes between the two sessions.
+_OPENINGS: Final = 5
+_LOCK_NOT_AVAILABLE: Final = "55P03"
 #: Bytes the driver collects before it hands over a batch (one row more may be in it).
 BATCH_BYTES: Final = 8 * 2**20
 
@@ -33,13 +37,19 @@ class PostgresSnapshot:
     """An open snapshot. Made by :func:`open_snapshot`; ends with its ``with`` block."""
 
     def __init__(
-        self, params: PostgresParams, connection: psycopg.Connection, table: SourceTable, snapshot_id: str
+        self,
+        params: PostgresParams,
+        table: SourceTable,
+        snapshot_id: str,
+        connection: psycopg.Connection,
+        reader: adbc.Connection,
     ) -> None:
         self.table = table
         self.snapshot_id = snapshot_id
         self.taken_at = datetime.now(UTC)
         self._params = params
         self._connection = connection
+        self._reader = reader
         self._lock = threading.Lock()
         self._cancel_read: Callable[[], None] | None = None
 
@@ -62,15 +72,7 @@ class PostgresSnapshot:
         self._require_plain_lists(conversion)
         columns = ", ".join(f"{read_sql(column)} AS {quoted(column.name)}" for column in conversion.columns)
         select = f"SELECT {columns} FROM {quoted(self.table.namespace, self.table.name)}"  # noqa: S608
-        with (
-            translated(self._params, "reading the source"),
-            adbc.connect(self._params.conninfo()) as connection,
-            connection.cursor() as cursor,
-        ):
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.snapshot_id}'")
-            for pin in pins():
-                cursor.execute(pin)
+        with translated(self._params, "reading the source"), self._reader.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
             with self._lock:
                 self._cancel_read = cursor.adbc_cancel
@@ -119,30 +121,47 @@ def open_snapshot(
     :raises SourceMissing, SourceUnsupported, SourceNotReadable: see :func:`catalog.describe`.
     :raises ServerUnreachable, ServerRefused, AnswerLost: the server.
     """
-    connection = connect(params)
-    try:
-        with translated(params, "opening a snapshot"):
-            _begin_locked(connection, namespace, name)
-            table = describe(connection, namespace, name)
-            row = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
-        assert row is not None
-        if expected is not None and table != expected:
-            raise SourceChanged(f"{namespace}.{name} is no longer the relation that was planned; run the task again")
-        yield PostgresSnapshot(params, connection, table, row[0])
-    finally:
-        connection.close()
+    for attempt in range(1, _OPENINGS + 1):
+        with ExitStack() as stack:
+            connection = stack.enter_context(closing(connect(params)))
+            with translated(params, "opening a snapshot"):
+                reader = stack.enter_context(adbc.connect(params.conninfo()))
+                _begin_locked(connection, namespace, name)
+                table = describe(connection, namespace, name)
+                row = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
+                assert row is not None
+                if not _join_snapshot(reader, row[0], quoted(namespace, name)):
+                    if attempt < _OPENINGS:
+                        continue  # somebody waits for the table in exclusive mode: let go of it, and queue again
+                    raise ServerRefused(
+                        f"{namespace}.{name} could not be locked for reading: exclusive requests kept coming between",
+                        server_code=_LOCK_NOT_AVAILABLE,
+                    )
+            if expected is not None and table != expected:
+                raise SourceChanged(
+                    f"{namespace}.{name} is no longer the relation that was planned; run the task again"
+                )
+            yield PostgresSnapshot(params, table, row[0], connection, reader)
+            return
+
+
+def describe_table(params: PostgresParams, namespace: str, name: str) -> SourceTable:
+    """Describe a relation at preflight, on a session of its own that is closed again; raises like open_snapshot."""
+    with closing(connect(params)) as connection, translated(params, "describing the source"):
+        _begin(connection)
+        return describe(connection, namespace, name)
+
+
+def _begin(connection: psycopg.Connection) -> None:
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    for pin in pins():
+        connection.execute(pin.encode())
 
 
 def _begin_locked(connection: psycopg.Connection, namespace: str, name: str) -> None:
     """Begin, and hold the relation's ACCESS SHARE lock before any snapshot is taken."""
     relation = quoted(namespace, name)
-
-    def begin() -> None:
-        connection.execute(_BEGIN)
-        for pin in pins():
-            connection.execute(pin.encode())
-
-    begin()
+    _begin(connection)
     try:
         connection.execute(f"LOCK TABLE {relation} IN ACCESS SHARE MODE".encode())
     except psycopg.errors.Error as error:
@@ -150,12 +169,25 @@ def _begin_locked(connection: psycopg.Connection, namespace: str, name: str) -> 
         describe(connection, namespace, name)  # refuses with a better reason, unless it is a materialized view
         if not isinstance(error, psycopg.errors.WrongObjectType):
             raise
-        begin()
+        _begin(connection)
         # LOCK does not take a materialized view; a first read does. A refresh just before it shows whole and new.
         connection.execute(f"SELECT FROM {relation} LIMIT 0".encode())
 
 
-def describe_table(params: PostgresParams, namespace: str, name: str) -> SourceTable:
-    """Describe a relation at preflight, on a session of its own that is closed again."""
-    with open_snapshot(params, namespace, name) as snapshot:
-        return snapshot.table
+def _join_snapshot(reader: adbc.Connection, snapshot_id: str, relation: str) -> bool:
+    """Import the snapshot and take the relation's lock as well; False when an exclusive request came between."""
+    with reader.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot_id}'")
+        for pin in pins():
+            cursor.execute(pin)
+        cursor.execute("SET LOCAL lock_timeout = '250ms'")
+        try:
+            cursor.execute(f"SELECT 1 FROM {relation} LIMIT 0")  # noqa: S608
+            cursor.fetchall()
+            cursor.execute("SET LOCAL lock_timeout = 0")
+        except AdbcError as error:
+            if error.sqlstate != _LOCK_NOT_AVAILABLE:
+                raise
+            return False
+    return True

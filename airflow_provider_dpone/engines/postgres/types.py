@@ -35,7 +35,12 @@ def _refused(why: str) -> TypeRule:
 _TEXT_ONLY: Final = TypeRule(ValueKind.OTHER)
 _STATISTICS: Final = _refused("internal statistics; its input function refuses every value, so no form gives it back")
 _INDEX: Final = _refused("internal to an index; no column can usefully hold it and it has no input function")
-_CATALOG: Final = TypeRule(ValueKind.OTHER, "schema-qualified name of a catalog object, as pg_dump writes it")
+_PSEUDO: Final = _refused("a pseudo-type; no column can hold it")
+_RANGE: Final = TypeRule(ValueKind.OTHER, "a range in its text form, bounds marked inclusive or exclusive")
+_MULTIRANGE: Final = TypeRule(ValueKind.OTHER, "a multirange in its text form")
+_CATALOG: Final = TypeRule(
+    ValueKind.OTHER, "name of a catalog object, qualified unless it is in pg_catalog, as pg_dump writes it"
+)
 
 #: Types of ``pg_catalog`` by their internal name.
 TYPES: Final[dict[str, TypeRule]] = {
@@ -102,7 +107,15 @@ TYPES: Final[dict[str, TypeRule]] = {
                      "regoperator", "regproc", "regprocedure", "regrole", "regtype", "regdatabase"), _CATALOG),
     "gtsvector": _INDEX,
     **dict.fromkeys(("pg_node_tree", "pg_ndistinct", "pg_dependencies", "pg_mcv_list", "pg_brin_bloom_summary",
-                     "pg_brin_minmax_multi_summary", "pg_ddl_command"), _STATISTICS),
+                     "pg_brin_minmax_multi_summary"), _STATISTICS),
+    **dict.fromkeys(("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"), _RANGE),
+    **dict.fromkeys(("int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange",
+                     "datemultirange"), _MULTIRANGE),
+    **dict.fromkeys(("any", "anyarray", "anycompatible", "anycompatiblearray", "anycompatiblemultirange",
+                     "anycompatiblenonarray", "anycompatiblerange", "anyelement", "anyenum", "anymultirange",
+                     "anynonarray", "anyrange", "cstring", "event_trigger", "fdw_handler", "index_am_handler",
+                     "internal", "language_handler", "pg_ddl_command", "record", "_record", "table_am_handler",
+                     "trigger", "tsm_handler", "unknown", "void"), _PSEUDO),
 }  # fmt: skip
 #: Types of extensions that have no input function.
 EXTENSION_TYPES: Final[dict[tuple[str, str], TypeRule]] = {
@@ -119,9 +132,9 @@ CLASSES: Final[dict[str, TypeRule]] = {
     "e": TypeRule(ValueKind.TEXT, "the label"),
     "d": TypeRule(ValueKind.OTHER, "elements of an array that are of a domain, in their text form"),
     "c": TypeRule(ValueKind.OTHER, "a composite value in its text form"),
-    "r": TypeRule(ValueKind.OTHER, "a range in its text form, bounds marked inclusive or exclusive"),
-    "m": TypeRule(ValueKind.OTHER, "a multirange in its text form"),
-    "p": _refused("a pseudo-type; no column can hold it"),
+    "r": _RANGE,
+    "m": _MULTIRANGE,
+    "p": _PSEUDO,
 }
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _RAW_DATES: Final = {-2147472692: "infinity", -2147472691: "-infinity"}

@@ -112,13 +112,10 @@ def _make_targets(stack: LocalStack, airflow: LocalAirflow, checker: Checker, sa
     """First targets, from the suggested DDL, and their enrolment."""
     enroll = ["enroll", "--conn-id", "dpone_clickhouse_admin", "--administrator", "dpone_controller"]
     plain = [table for table in sources.TABLES if table not in sources.TARGETS]
-    with ThreadPoolExecutor(2) as pool:
-        ddl = list(pool.map(
-            lambda table: command(airflow, *enroll, "--print-ddl", "--source-conn-id", "dpone_source", "--source-table",
-                                  f"public.{table}", "--table", f"mart.{table}"), plain
-        ))  # fmt: skip
-    for statement in (*ddl, *sources.TARGETS.values()):
-        checker.clickhouse(statement.strip().rstrip(";"))
+    pairs = [part for t in plain for part in ("--source-table", f"public.{t}", "--table", f"mart.{t}")]
+    ddl = command(airflow, *enroll, "--print-ddl", "--source-conn-id", "dpone_source", *pairs)
+    for statement in (*ddl.strip().rstrip(";").split(";\n\n"), *sources.TARGETS.values()):
+        checker.clickhouse(statement.strip())
     checker.clickhouse("CREATE TABLE mart.ceiling AS mart.orders")
     tables = [*sources.TABLES, "ceiling"]
     print(command(airflow, *enroll, *(part for table in tables for part in ("--table", f"mart.{table}"))), end="", flush=True)
