@@ -123,7 +123,9 @@ def _add_enroll(commands: Any) -> None:
     )
     enroll.add_argument("--print-ddl", action="store_true", help="only print a suggested target for a source table")
     enroll.add_argument("--source-conn-id", help="with --print-ddl")
-    enroll.add_argument("--source-table", action="append", default=[], help="with --print-ddl: schema.table, per --table")
+    enroll.add_argument(
+        "--source-table", action="append", default=[], help="with --print-ddl: schema.table, per --table"
+    )
     enroll.set_defaults(handler=_enroll)
 
 

@@ -1,8 +1,8 @@
 """The retention step: removes generations of a target that earlier publications or failed attempts left behind.
 
 An admitted attempt on the target's guard. A generation is renamed to a fresh name first; only the table that provably
-carries the expected UUID under that fresh name is dropped, by an issued user whose rights end at that name. A table that
-turns out to be another one is renamed back. The target is never touched.
+carries the expected UUID under that fresh name is dropped, by an issued user whose rights end at that name. A table
+that turns out to be another one is renamed back. The target is never touched.
 """
 
 from __future__ import annotations
