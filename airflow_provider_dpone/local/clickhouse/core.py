@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import select
 import socket
 import threading
 import time
@@ -17,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from airflow_provider_dpone.local.clickhouse import access
 from airflow_provider_dpone.local.clickhouse.engine import TAG_SETTING, Counts, Engine, EngineSession
@@ -30,6 +29,7 @@ from airflow_provider_dpone.local.clickhouse.query_log import QueryLog
 from airflow_provider_dpone.local.clickhouse.rbac import Answer, Rbac
 from airflow_provider_dpone.local.clickhouse.statements import CANCELLABLE, RBAC, READS, Statement, parse
 from airflow_provider_dpone.local.clickhouse.system_tables import SystemTables, process_row
+from airflow_provider_dpone.local.clickhouse.watch import ClientWatch
 
 _HIDDEN = re.compile(r"(\bBY\s+|\bSALT\s+)'(?:[^'\\]|\\.|'')*'", re.IGNORECASE)
 _QUOTA_FREE = {"ShowProcesslist", "ShowGrants", "Show", "Exists", "Describe"}
@@ -107,7 +107,7 @@ class Core:
         self.tables = SystemTables(self.engine, self.store, self.server_uuid, self.running)
         self.rbac = Rbac(self.store, self._parse_time)
         self.log = QueryLog(self.engine)
-        self._watch = _Watch(self.kill)
+        self._watch = ClientWatch(self.kill)
 
     def running(self) -> list[Request]:
         with self._lock:
@@ -378,33 +378,6 @@ class Core:
                 "log_comment": request.settings.get("log_comment", ""),
             }
         )
-
-
-class _Watch:
-    """Notices clients that close their connection, or send CANCEL, while a query of theirs runs."""
-
-    def __init__(self, kill: Callable[[Request], None]) -> None:
-        self._kill = kill
-        self._poll = select.epoll()
-        self._requests: dict[int, Request] = {}
-        threading.Thread(target=self._run, name="watch", daemon=True).start()
-
-    def add(self, connection: socket.socket, request: Request) -> None:
-        self._requests[connection.fileno()] = request
-        events = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR | select.EPOLLONESHOT
-        self._poll.register(connection.fileno(), events | (select.EPOLLIN if request.watch_input else 0))
-
-    def remove(self, connection: socket.socket) -> None:
-        number = connection.fileno()
-        if self._requests.pop(number, None) is not None:
-            self._poll.unregister(number)
-
-    def _run(self) -> None:
-        while True:
-            for number, _ in self._poll.poll():
-                request: Any = self._requests.get(number)
-                if request is not None:
-                    self._kill(request)
 
 
 def set_changes(statement: Statement) -> dict[str, str]:

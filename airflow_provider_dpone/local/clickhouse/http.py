@@ -71,10 +71,10 @@ class HttpConnection:
         self.reader = connection.makefile("rb", 1 << 16)
 
     def run(self) -> None:
-        while True:
+        with self.reader:  # it keeps the socket open as long as it is
             message = self._read_head()
-            if message is None or not self._serve(message):
-                return
+            while message is not None and self._serve(message):
+                message = self._read_head()
 
     def _read_head(self) -> _Message | None:
         self.socket.settimeout(None)
