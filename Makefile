@@ -25,7 +25,7 @@ campaign: $(READY)
 	@$(BIN)/python -m pytest tests/campaign
 
 bench: $(READY)
-	@$(BIN)/python tools/bench.py
+	@$(BIN)/python -m tools.bench
 
 lint: $(READY)
 	@$(BIN)/ruff check .
