@@ -34,7 +34,7 @@ lint: $(READY)
 	@$(BIN)/lint-imports --no-cache
 
 docs: $(READY)
-	@$(BIN)/python tools/check_docs.py
+	@$(BIN)/python -m pytest -q tests/unit/test_docs.py
 
 clean:
 	rm -rf .venv build

@@ -37,6 +37,7 @@ def add_commands(commands: Any) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors are one readable line on stderr and exit status 1."""
     options = parser().parse_args(arguments)
+    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "WARNING")  # output is for people and pipes
     try:
         code = options.handler(options)
     except DponeError as error:
@@ -52,12 +53,16 @@ def get_cli_commands() -> list[Any]:
     def run(options: Any) -> None:
         sys.exit(main(options.arguments))
 
+    arguments = Arg(  # type: ignore[no-untyped-call]
+        ("arguments",), nargs=argparse.REMAINDER, help="see `dpone-airflow --help`"
+    )
+
     return [
         ActionCommand(
             name="dpone",
             help="Refresh tables: ledger, enrolment, releases, attempts, local stack",
             func=run,
-            args=(Arg(("arguments",), nargs=argparse.REMAINDER, help="see `dpone-airflow --help`"),),
+            args=(arguments,),
         )
     ]
 
@@ -118,7 +123,9 @@ def _add_enroll(commands: Any) -> None:
     )
     enroll.add_argument("--print-ddl", action="store_true", help="only print a suggested target for a source table")
     enroll.add_argument("--source-conn-id", help="with --print-ddl")
-    enroll.add_argument("--source-table", help="with --print-ddl: schema.table")
+    enroll.add_argument(
+        "--source-table", action="append", default=[], help="with --print-ddl: schema.table, per --table"
+    )
     enroll.set_defaults(handler=_enroll)
 
 
@@ -159,10 +166,11 @@ def _print_ddl(options: argparse.Namespace) -> None:
     from airflow_provider_dpone.errors import DeclarationInvalid
     from airflow_provider_dpone.hooks.source import source_params
 
-    if not options.source_conn_id or not options.source_table or len(options.table) != 1:
-        raise DeclarationInvalid("--print-ddl needs --source-conn-id, --source-table and one --table")
-    source = describe_table(source_params(options.source_conn_id), *parse_relation(options.source_table))
-    print(suggest_ddl(source, *split_table(options.table[0])) + ";")
+    if not options.source_conn_id or len(options.source_table) != len(options.table):
+        raise DeclarationInvalid("--print-ddl needs --source-conn-id and one --source-table for each --table")
+    params = source_params(options.source_conn_id)
+    for relation, target in zip(options.source_table, options.table, strict=True):
+        print(suggest_ddl(describe_table(params, *parse_relation(relation)), *split_table(target)) + ";\n")
 
 
 # --- releases -------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
-"""Publish one table as a complete snapshot, keep one predecessor, and read it with the ClickHouse plugin's own operator."""
+"""Publish a table as a complete snapshot, keep one predecessor, read it with the ClickHouse plugin's operator."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from airflow.sdk import DAG, Asset
 from airflow_clickhouse_plugin.operators.clickhouse import ClickHouseOperator
@@ -21,6 +23,7 @@ with DAG("orders", schedule=None, tags=["dpone"]):
         limits=SnapshotLimits(max_source_bytes="4 GiB"),
         outlets=[orders],
         retries=2,
+        retry_delay=timedelta(seconds=2),
     )
     keep_one = RetentionOperator(
         task_id="keep_one", target_conn_id="dpone_clickhouse", target_table="mart.orders", keep=1

@@ -19,7 +19,13 @@ from airflow_provider_dpone.contracts.release import (
     WorkloadDeclaration,
 )
 from airflow_provider_dpone.contracts.states import ActivationState, Connector, Family
-from airflow_provider_dpone.errors import ActivationRefused, AdmissionUnavailable, DponeError
+from airflow_provider_dpone.errors import (
+    ActivationCommitUnknown,
+    ActivationRefused,
+    AdmissionUnavailable,
+    CommitUnknown,
+    DponeError,
+)
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore, Guard, StoredActivation
 from airflow_provider_dpone.ledger.transaction import Ledger
 
@@ -153,7 +159,17 @@ class CompositionActivationCoordinator:
             store.finalize_retirement(retiring.sha256)
         for stale in store.in_states(environment, ActivationState.PREPARED):
             self._drop_prepared(store, stale)
-        return store.activate(store.prepare(request, release).sha256)
+        prepared = store.prepare(request, release)
+        try:
+            return store.activate(prepared.sha256)
+        except CommitUnknown as error:
+            raise ActivationCommitUnknown(
+                f"activation {prepared.sha256} was not acknowledged; it may be current. Activate again: that reads what is "
+                "there and goes on from it",
+                activation=prepared.sha256,
+                state_may_have_changed=True,
+                recovery_required=True,
+            ) from error
 
     def retire(self, environment: str) -> list[StoredActivation]:
         """Retire what is active; attempts already admitted must be resolved first."""
@@ -183,7 +199,7 @@ class CompositionActivationCoordinator:
         found = CELLS.get(key)
         if found is None or family not in found[1]:
             raise ActivationRefused(
-                f"{declaration.kind} from {source or 'nothing'} to clickhouse is not a supported cell of family {family}"
+                f"{declaration.kind} from {source or 'nothing'} to clickhouse is no supported cell of family {family}"
             )
         return found[0]
 

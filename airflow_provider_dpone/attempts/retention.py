@@ -1,8 +1,8 @@
 """The retention step: removes generations of a target that earlier publications or failed attempts left behind.
 
 An admitted attempt on the target's guard. A generation is renamed to a fresh name first; only the table that provably
-carries the expected UUID under that fresh name is dropped, by an issued user whose rights end at that name. A table that
-turns out to be another one is renamed back. The target is never touched.
+carries the expected UUID under that fresh name is dropped, by an issued user whose rights end at that name. A table
+that turns out to be another one is renamed back. The target is never touched.
 """
 
 from __future__ import annotations
@@ -88,10 +88,8 @@ class RetentionCell:
 
     def kill(self) -> None:
         """Take every right away on the server, now, without the ledger."""
-        if self._attempt is not None and self._attempt in self._world.gates:
-            gate = self._world.gates[self._attempt]
-            for name in gate.known_names():
-                gate.close_on_server(name, wait=2.0)
+        for gate in self._world.gates_made(self._attempt):
+            gate.close_known(wait=2.0)
 
     @property
     def attempt_sha256(self) -> str | None:

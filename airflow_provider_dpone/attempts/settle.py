@@ -158,8 +158,7 @@ class Settler:
                 if principal.state is not GateState.CLOSED:
                     gate.close(principal.name)
         except (LedgerUnavailable, LedgerBusy, CommitUnknown, LedgerMismatch):
-            for name in gate.known_names():
-                gate.close_on_server(name)
+            gate.close_known()
             raise
 
     def receipt(

@@ -33,7 +33,14 @@ from airflow_provider_dpone.engines.clickhouse.wire import HttpDispatch
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
 from airflow_provider_dpone.engines.postgres.snapshot import PostgresSnapshot, describe_table, open_snapshot
 from airflow_provider_dpone.engines.postgres.types import explain
-from airflow_provider_dpone.errors import DponeError, Fenced, NotPublished, ReconciliationFailed, ServerRefused
+from airflow_provider_dpone.errors import (
+    AnswerLost,
+    DponeError,
+    Fenced,
+    NotPublished,
+    ReconciliationFailed,
+    ServerRefused,
+)
 from airflow_provider_dpone.ledger.schema import EvidenceKind
 from airflow_provider_dpone.publication.publisher import ClickHouseAtomicSnapshotPublisher
 from airflow_provider_dpone.transfer.convert import Conversion, plan_conversion
@@ -134,10 +141,8 @@ class SnapshotCell:
         sending = self._sending
         if sending is not None:
             sending.cancel()
-        if self._attempt is not None and self._attempt in self._world.gates:
-            gate = self._world.gates[self._attempt]
-            for name in gate.known_names():
-                gate.close_on_server(name, wait=2.0)
+        for gate in self._world.gates_made(self._attempt):
+            gate.close_known(wait=2.0)
 
     # --- before admission ---
 
@@ -240,6 +245,9 @@ class SnapshotCell:
             except ServerRefused as error:
                 note = f"refused {error.details.get('server_code')}"
                 journal.end_dispatch(dispatch_id=query_id, state=DispatchState.ANSWERED, note=note)
+                raise
+            except AnswerLost:
+                self._stop.check()  # on_kill cuts the request; then the stop is the reason
                 raise
             wire = self._sending.wire_bytes
             journal.end_dispatch(dispatch_id=query_id, state=DispatchState.ANSWERED, note="ok")
@@ -360,10 +368,19 @@ class SnapshotCell:
         except DponeError as doubt:
             error.add_note(f"attempt {attempt} stays open ({doubt}); the next try or the reaper settles it")
             logger.warning("attempt %s stays open: %s; the next try or the reaper settles it", attempt, doubt)
+            self._take_rights_away()
             return None
         if ended.state is AttemptState.COMMIT_UNKNOWN:
             raise unknown(ended) from error
         return self._settler.recorded_receipt(attempt) if ended.state is AttemptState.SUCCEEDED else None
+
+    def _take_rights_away(self) -> None:
+        """Without the ledger at least no issued user may keep a right; closing is recorded by whoever settles."""
+        for gate in self._world.gates_made(self._attempt):
+            try:
+                gate.close_known()
+            except DponeError as doubt:
+                logger.warning("closing on the server is not proved either: %s", doubt)
 
 
 def admitted(attempt: str | None) -> str:

@@ -83,6 +83,10 @@ class World:
             )
         return self.gates[attempt_sha256]
 
+    def gates_made(self, attempt_sha256: str | None) -> list[ClickHouseGate]:
+        """The gate this process made for an attempt, if it did; asks nobody."""
+        return [gate for sha256, gate in self.gates.items() if sha256 == attempt_sha256]
+
     def retained(self, guard_id: str, enrolment: TargetEnrolment, *, but: str = "") -> list[str]:
         """Names of generations of a guard that still exist on the server: published predecessors and leftovers."""
         names = {

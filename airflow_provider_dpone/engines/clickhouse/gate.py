@@ -227,9 +227,10 @@ class ClickHouseGate:
         )
         return closing.run(self._policy.quiet_timeout if wait is None else wait)
 
-    def known_names(self) -> list[str]:
-        """Names this process issued, for closing on the server alone."""
-        return list(self._issued)
+    def close_known(self, wait: float | None = None) -> None:
+        """Close every user this process issued, on the server alone; the ledger is written by whoever settles."""
+        for name in self._issued:
+            self.close_on_server(name, wait=wait)
 
     # --- leftovers --------------------------------------------------------------------------------------------
 

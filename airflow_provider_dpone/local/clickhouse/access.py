@@ -87,7 +87,10 @@ def needs(statement: Statement, database: str, explain: Explain) -> list[Need]:
 def reads(text: str, found: list[Token], database: str, explain: Explain) -> list[Need]:
     """SELECT on every table a query names; functions that read elsewhere need an administrator."""
     lines = [line.strip() for line in explain(text)]
-    named = {a.value for a, b in itertools.pairwise(found) if a.is_name and b.word == "AS"}
+    named = {  # WITH name AS (...)
+        name.value for name, word, mark in zip(found, found[1:], found[2:], strict=False)
+        if name.is_name and word.word == "AS" and mark.text == "("
+    }  # fmt: skip
     result: list[Need] = []
     for previous, line in itertools.pairwise(["", *lines]):
         what, _, rest = line.partition(" ")
@@ -99,7 +102,7 @@ def reads(text: str, found: list[Token], database: str, explain: Explain) -> lis
             if in_table or _READING_FUNCTIONS.match(name):
                 result.append(ADMINISTRATOR)
     for at, token in enumerate(found):
-        if token.word == "IN" and at + 1 < len(found) and found[at + 1].is_name:
+        if token.word == "IN" and at + 1 < len(found) and found[at + 1].is_name and found[at + 1].value not in named:
             result.append(Need("SELECT", *Cursor(found, at + 1).table(database)))
     return result
 

@@ -68,6 +68,16 @@ class HoldPoints:
         """Forget every quota's counters, as a restart or a passed interval boundary does."""
         self._call("forget_quotas", {})
 
+    def record_logins(self) -> None:
+        """From now on remember, in the server's memory, every name and password that logged in: for secret scans."""
+        self._call("record_logins", {})
+
+    def presented(self) -> dict[str, str]:
+        """Passwords by name since :meth:`record_logins`."""
+        answer = self._call("presented", {})
+        assert isinstance(answer, dict)
+        return answer
+
     def _call(self, command: str, given: dict[str, Any], timeout: float = 15.0) -> Any:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
         try:

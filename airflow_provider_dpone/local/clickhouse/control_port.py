@@ -25,6 +25,11 @@ def serve_control(core: Core, host: str, port: int) -> int:
             return core.holds.state()
         if command == "forget_quotas":
             return core.store.forget_usage()
+        if command == "record_logins":
+            core.store.record_logins = True
+            return None
+        if command == "presented":
+            return dict(core.store.presented)
         raise ValueError(f"unknown command {command}")
 
     class Handler(BaseHTTPRequestHandler):

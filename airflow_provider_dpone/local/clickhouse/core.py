@@ -6,17 +6,17 @@ answered. Each step is a hold point. That order is what makes DROP USER followed
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import select
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from airflow_provider_dpone.local.clickhouse import access
 from airflow_provider_dpone.local.clickhouse.engine import TAG_SETTING, Counts, Engine, EngineSession
@@ -29,6 +29,7 @@ from airflow_provider_dpone.local.clickhouse.query_log import QueryLog
 from airflow_provider_dpone.local.clickhouse.rbac import Answer, Rbac
 from airflow_provider_dpone.local.clickhouse.statements import CANCELLABLE, RBAC, READS, Statement, parse
 from airflow_provider_dpone.local.clickhouse.system_tables import SystemTables, process_row
+from airflow_provider_dpone.local.clickhouse.watch import ClientWatch
 
 _HIDDEN = re.compile(r"(\bBY\s+|\bSALT\s+)'(?:[^'\\]|\\.|'')*'", re.IGNORECASE)
 _QUOTA_FREE = {"ShowProcesslist", "ShowGrants", "Show", "Exists", "Describe"}
@@ -106,7 +107,7 @@ class Core:
         self.tables = SystemTables(self.engine, self.store, self.server_uuid, self.running)
         self.rbac = Rbac(self.store, self._parse_time)
         self.log = QueryLog(self.engine)
-        self._watch = _Watch(self.kill)
+        self._watch = ClientWatch(self.kill)
 
     def running(self) -> list[Request]:
         with self._lock:
@@ -163,19 +164,20 @@ class Core:
             session = self._open(request)
             effect = self._checked(request, session, front)
             hold("checked")
-            self._stop_if_killed(request, only_cancellable=True)
             if request.cancellable:
+                self._stop_if_killed(request)
                 phase = "ExceptionWhileProcessing"
                 self._log(request, "QueryStart")
             request.counts = effect() or request.counts
             hold("effect_done")
-            self._stop_if_killed(request, only_cancellable=False)
+            self._stop_if_killed(request)
         except (ServerError, Cut, ClientGone) as error:
             known = error if isinstance(error, ServerError) else ServerError(210, "Connection was closed by the client")
-            if request.killed.is_set() and request.cancellable:
+            killed = request.killed.is_set() and request.cancellable
+            if killed:
                 known = ServerError(394, "Query was cancelled")
             self._log(request, phase, known)
-            raise known if isinstance(error, ServerError) else error from None
+            raise known if killed or isinstance(error, ServerError) else error from None
         else:
             if not request.cancellable:
                 self._log(request, "QueryStart")
@@ -205,8 +207,9 @@ class Core:
         with self._lock:
             del self._running[request.tag]
 
-    def _stop_if_killed(self, request: Request, only_cancellable: bool) -> None:
-        if request.killed.is_set() and (request.cancellable or not only_cancellable):
+    @staticmethod
+    def _stop_if_killed(request: Request) -> None:
+        if request.killed.is_set():
             raise ServerError(394, "Query was cancelled")
 
     def _checked(self, request: Request, session: EngineSession, front: Front) -> Callable[[], Counts | None]:
@@ -273,7 +276,14 @@ class Core:
         if any(token.word == "INFILE" for token in request.statement.tokens):
             raise not_implemented("INFILE")
         fmt, body = front.data(self.engine, session, request.statement)
-        return self.engine.insert(session, request.statement.text, fmt, body)
+
+        def until_killed() -> Iterator[bytes]:
+            for piece in body:
+                self._stop_if_killed(request)
+                yield piece
+            self._stop_if_killed(request)
+
+        return self.engine.insert(session, request.statement.text, fmt, until_killed())
 
     def _answer(
         self, answer: Answer | None, session: EngineSession, front: Front, statement: Statement
@@ -317,7 +327,7 @@ class Core:
         if mode == "SYNC":
             for victim in allowed:
                 while not victim.done.wait(0.05):
-                    self._stop_if_killed(request, only_cancellable=False)
+                    self._stop_if_killed(request)
         status = {"SYNC": "finished", "ASYNC": "waiting", "TEST": "unknown"}[mode]
         rows = [
             {"kill_status": status, **{key: process_row(v)[key] for key in ("query_id", "user", "query")}}
@@ -332,6 +342,9 @@ class Core:
     def kill(self, request: Request) -> None:
         """Stop a running request. DDL is only marked: it runs to its end, and is then answered as killed."""
         request.killed.set()
+        if request.statement.data_format is not None and request.socket is not None:
+            with contextlib.suppress(OSError):  # closed already
+                request.socket.shutdown(socket.SHUT_RD)  # it may wait for its client; the answer can still be sent
         if request.cancellable:
             threading.Thread(target=self._kill_until_done, args=(request,), name="kill", daemon=True).start()
 
@@ -365,33 +378,6 @@ class Core:
                 "log_comment": request.settings.get("log_comment", ""),
             }
         )
-
-
-class _Watch:
-    """Notices clients that close their connection, or send CANCEL, while a query of theirs runs."""
-
-    def __init__(self, kill: Callable[[Request], None]) -> None:
-        self._kill = kill
-        self._poll = select.epoll()
-        self._requests: dict[int, Request] = {}
-        threading.Thread(target=self._run, name="watch", daemon=True).start()
-
-    def add(self, connection: socket.socket, request: Request) -> None:
-        self._requests[connection.fileno()] = request
-        events = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR | select.EPOLLONESHOT
-        self._poll.register(connection.fileno(), events | (select.EPOLLIN if request.watch_input else 0))
-
-    def remove(self, connection: socket.socket) -> None:
-        number = connection.fileno()
-        if self._requests.pop(number, None) is not None:
-            self._poll.unregister(number)
-
-    def _run(self) -> None:
-        while True:
-            for number, _ in self._poll.poll():
-                request: Any = self._requests.get(number)
-                if request is not None:
-                    self._kill(request)
 
 
 def set_changes(statement: Statement) -> dict[str, str]:

@@ -46,6 +46,7 @@ class Engine:
         directory.mkdir(parents=True, exist_ok=True)
         self._path = str(directory)
         self._anchor = Session(self._path)
+        self._trees: dict[str, list[str]] = {}
         self._pool = ThreadPoolExecutor(max_workers=256, thread_name_prefix="engine")
 
     def close(self) -> None:
@@ -81,8 +82,16 @@ class Engine:
         """Run a statement with a small answer."""
         return _run(session, sql, fmt)
 
-    def explain(self, session: Session, sql: str) -> list[str]:
-        return _run(session, f"EXPLAIN AST {sql}", "TabSeparatedRaw")[0].decode().splitlines()
+    def explain(self, session: EngineSession, sql: str) -> list[str]:
+        """Lines of EXPLAIN AST; remembered, for a parse tree depends on nothing but the text and its parameters."""
+        key = "\n".join([sql, *(line for line in session.setup if "param_" in line)])
+        lines = self._trees.get(key)
+        if lines is None:
+            lines = _run(session, f"EXPLAIN AST {sql}", "TabSeparatedRaw")[0].decode().splitlines()
+            if len(self._trees) > 500:
+                self._trees.clear()
+            self._trees[key] = lines
+        return lines
 
     def select(self, session: Session, sql: str, fmt: str, finished: Callable[[Counts], None]) -> Iterator[bytes]:
         """Stream a query's answer. Raises as soon as the engine failed, after what it had already written."""

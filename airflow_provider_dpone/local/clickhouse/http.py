@@ -71,10 +71,10 @@ class HttpConnection:
         self.reader = connection.makefile("rb", 1 << 16)
 
     def run(self) -> None:
-        while True:
+        with self.reader:  # it keeps the socket open as long as it is
             message = self._read_head()
-            if message is None or not self._serve(message):
-                return
+            while message is not None and self._serve(message):
+                message = self._read_head()
 
     def _read_head(self) -> _Message | None:
         self.socket.settimeout(None)
@@ -341,7 +341,7 @@ class _Exchange:
         counts = self._request.counts if self._request else Counts()
         numbers = {**counts._asdict(), "total_rows_to_read": 0, "result_rows": counts.written_rows}
         numbers |= {"result_bytes": counts.written_bytes, "elapsed_ns": int((time.monotonic() - self._started) * 1e9)}
-        return json.dumps({name: str(value) for name, value in numbers.items()})
+        return json.dumps({name: str(value) for name, value in numbers.items()}, separators=(",", ":"))
 
     def _stream(self) -> None:
         """Send what is buffered as chunks; the status is 200 from here on."""

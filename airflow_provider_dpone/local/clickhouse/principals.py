@@ -164,6 +164,8 @@ class PrincipalStore:
         self.users: dict[str, User] = {}
         self.quotas: dict[str, Quota] = {}
         self.usage: dict[tuple[str, str, int], Usage] = {}
+        self.record_logins = False
+        self.presented: dict[str, str] = {}
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
@@ -203,13 +205,20 @@ class PrincipalStore:
         if user is None or not user.verify(password, address, time.time()):
             reason = "Authentication failed: password is incorrect, or there is no user with such name"
             raise ServerError(516, f"{name}: {reason}")
+        if self.record_logins:
+            self.presented[name] = password
         return user
 
     def current(self, principal: User) -> User:
-        """The principal as it is now; UNKNOWN_USER once it was dropped, whatever bears its name today."""
+        """The principal as it is now; UNKNOWN_USER once it was dropped, whatever bears its name today.
+
+        A session opened before VALID UNTIL gets USER_EXPIRED after it.
+        """
         user = self.users.get(principal.name)
         if user is None or user.id != principal.id:
             raise ServerError(192, "User has been dropped")
+        if user.valid_until is not None and time.time() > user.valid_until:
+            raise ServerError(720, "Authentication method used has expired")
         return user
 
     def user(self, name: str) -> User:

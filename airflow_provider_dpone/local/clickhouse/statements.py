@@ -183,7 +183,7 @@ def _settings(found: list[Token]) -> dict[str, str]:
 
 def _drop_settings(text: str, found: list[Token]) -> tuple[str, list[Token]]:
     """Cut the SETTINGS clause of an INSERT with data; it is applied to the session instead."""
-    at = next(index for index, token in enumerate(found) if token.word == "SETTINGS")
+    at = max(index for index, token in enumerate(found) if token.word == "SETTINGS")
     return text[: found[at].start].rstrip(), found[:at]
 
 
