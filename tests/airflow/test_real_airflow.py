@@ -25,7 +25,12 @@ def test_a_run_publishes_returns_its_receipt_and_announces_the_asset(airflow: St
     airflow.airflow.trigger("plain", "first")
     assert airflow.airflow.wait("plain", "first") == "success"
     receipt = airflow.airflow.receipt("plain", "first", "publish")
-    assert (receipt["state"], receipt["rows"], receipt["reused"], receipt["stand_in"]) == ("PUBLISHED", 1000, False, True)
+    assert (receipt["state"], receipt["rows"], receipt["reused"], receipt["stand_in"]) == (
+        "PUBLISHED",
+        1000,
+        False,
+        True,
+    )
     found = airflow.checker.publication(receipt, "plain", 0)
     assert (found["digest_equal"], found["exchange_count"], found["target_uuid_is_generation"]) == (True, 1, True)
     events = airflow.airflow.api("GET", "assets/events?limit=100")["asset_events"]
@@ -35,6 +40,7 @@ def test_a_run_publishes_returns_its_receipt_and_announces_the_asset(airflow: St
 
 
 def test_clearing_a_successful_task_copies_anew(airflow: Stack) -> None:
+    """C17."""
     airflow.airflow.trigger("plain", "again")
     assert airflow.airflow.wait("plain", "again") == "success"
     first = airflow.airflow.receipt("plain", "again", "publish")
@@ -49,6 +55,7 @@ def test_clearing_a_successful_task_copies_anew(airflow: Stack) -> None:
 
 
 def test_marked_failed_in_mid_load_publishes_nothing_and_closes_its_users(airflow: Stack) -> None:
+    """C01."""
     rule, _ = airflow.held_task("stopped", "stop", "checked", "Insert", "dpone_ingest")
     airflow.airflow.api(
         "PATCH", "dags/stopped/dagRuns/stop/taskInstances/publish", {"new_state": "failed", "include_downstream": False}
@@ -61,6 +68,7 @@ def test_marked_failed_in_mid_load_publishes_nothing_and_closes_its_users(airflo
 
 
 def test_cleared_while_running_exactly_one_of_both_instances_publishes(airflow: Stack) -> None:
+    """C03."""
     rule, _ = airflow.held_task("cleared", "clear", "checked", "Insert", "dpone_ingest")
     airflow.airflow.clear("cleared", "clear", ["publish"])
     until(lambda: len(airflow.attempts("cleared")) == 2, "the second instance was admitted")
@@ -73,6 +81,7 @@ def test_cleared_while_running_exactly_one_of_both_instances_publishes(airflow: 
 
 
 def test_orphan_that_lost_its_supervisor_cannot_write_once_its_retry_runs(airflow: Stack) -> None:
+    """C09."""
     rule, task = airflow.held_task("orphaned", "orphan", "checked", "Insert", "dpone_ingest")
     os.kill(_parent(task), signal.SIGKILL)
     assert _alive(task)
@@ -87,6 +96,7 @@ def test_orphan_that_lost_its_supervisor_cannot_write_once_its_retry_runs(airflo
 
 
 def test_execution_timeout_cleans_up(airflow: Stack) -> None:
+    """C14, C15: the time-out comes while a driver call blocks."""
     rule, _ = airflow.held_task("timed", "slow", "checked", "Insert", "dpone_ingest")
     assert airflow.airflow.wait("timed", "slow") == "failed"
     airflow.holds.clear(rule)
