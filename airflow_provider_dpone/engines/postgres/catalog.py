@@ -16,8 +16,7 @@ from airflow_provider_dpone.errors import SourceMissing, SourceNotReadable, Sour
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 _OLDEST: Final = 140000
 _KINDS: Final = {"r": "table", "p": "partitioned table", "m": "materialized view"}
-_REFUSED_OLDEST: Final = 140000
-_KINDS: Final = {
+_REFUSED_KINDS: Final = {
     "v": "a view, whose rows are computed while it is read; publish its query as a materialized view or table",
     "f": "a foreign table, whose rows are not part of this server's snapshot; read it at its own server",
     "S": "a sequence",
