@@ -1,6 +1,6 @@
 """The catalog describes a relation completely, and refuses what would not be read whole and consistent."""
 
-# ruff: noqa: E501 - statements read better in one line
+
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Values travel from a real PostgreSQL into a real ClickHouse engine exactly, or are refused."""
 
-# ruff: noqa: E501 - tables of values read better in one line
+
 
 from __future__ import annotations
 
