@@ -1,7 +1,5 @@
 """The catalog describes a relation completely, and refuses what would not be read whole and consistent."""
 
-
-
 from __future__ import annotations
 
 import threading

@@ -1,7 +1,5 @@
 """Values travel from a real PostgreSQL into a real ClickHouse engine exactly, or are refused."""
 
-
-
 from __future__ import annotations
 
 import os
