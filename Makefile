@@ -19,7 +19,7 @@ demo: $(READY)
 
 # Everything CI runs.
 test: $(READY)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 campaign: $(READY)
 	@$(BIN)/python -m pytest tests/campaign

@@ -29,7 +29,7 @@ class AttemptProcess:
                     found: dict[str, Any] = {"state": receipt.state, "reused": receipt.reused, "rows": receipt.rows}
                 except DponeError as error:
                     found = {"code": error.code, "message": error.message}
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - reported to the parent
                     found = {"code": type(error).__name__, "message": traceback.format_exc()}
                 self._result.write_text(json.dumps(found))
             finally:

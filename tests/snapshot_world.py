@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 
+from airflow_provider_dpone.attempts.retention import RetentionCell, RetentionWork
 from airflow_provider_dpone.attempts.snapshot import SnapshotCell, SnapshotWork
 from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.attempts.world import ClickHouseTarget, World
@@ -112,8 +113,10 @@ class SnapshotWorld:
         )  # fmt: skip
 
     def activate(self, *tables: str) -> None:
-        """Enrol every table as it is and make a release of snapshots into them current."""
-        self.declarations = {t: self.declare(t) for t in tables}
+        """Enrol every table as it is, and make a release of a snapshot and a retention step of each current."""
+        self.declarations = {t: self.declare(t) for t in tables} | {
+            f"{t}_keep": self.declare_retention(t) for t in tables
+        }
         release = Release(native=tuple(sorted(self.declarations.values())), standalone=())
         guards = {t: self.enrol(t) for t in tables}
         store = CompositionActivationStore(self.ledger.runtime())
@@ -125,7 +128,7 @@ class SnapshotWorld:
                 WorkloadAdmission(
                     workload_id=d.workload_id, constituent="native", cell=CELL, pack_sha256=d.digest(), guard_id=guards[t]
                 )
-                for t, d in self.declarations.items()
+                for t, d in ((n.removesuffix("_keep"), d) for n, d in self.declarations.items())
             )),
             resources=tuple(sorted(
                 PhysicalResource(
@@ -137,7 +140,35 @@ class SnapshotWorld:
         )  # fmt: skip
         store.activate(store.prepare(request, release).sha256)
 
+    def declare_retention(self, table: str) -> WorkloadDeclaration:
+        return WorkloadDeclaration(
+            workload_id=f"dag.{table}_keep", constituent="native", kind="retention", source_conn_id=None,
+            source_relation=None, target_conn_id="dwh", target_relation=f"{self.database}.{table}",
+            control_conn_id="control", options={},
+        )  # fmt: skip
+
     # --- attempts ---
+
+    def retention(self, table: str, keep: int, *, run_id: str = "run", try_number: int = 1) -> RetentionCell:
+        """A retention step for one task try."""
+        stop = StopFlag()
+        target = self.target()
+        world = World(self.ledger.runtime(), target, target.service_id(), stop.check)
+        work = RetentionWork(
+            declaration=self.declarations[f"{table}_keep"],
+            environment="test",
+            coordinates=TaskCoordinates(
+                dag_id="dag", run_id=run_id, task_id=f"{table}_keep", map_index=-1, try_number=try_number, max_tries=3,
+                task_instance_id=str(uuid.uuid4()),
+            ),
+            keep=keep,
+        )  # fmt: skip
+        return RetentionCell(world, work, stop, lambda coordinates: False)
+
+    def generations(self) -> list[str]:
+        """Generation tables that exist, by name."""
+        sql = f"SELECT name FROM system.tables WHERE database = '{self.database}' AND name LIKE 'dpone\\\\__\\\\_%' ORDER BY name"
+        return [str(name) for (name,) in self.ch(sql)]
 
     def cell(
         self,

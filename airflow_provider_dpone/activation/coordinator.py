@@ -98,7 +98,7 @@ class CompositionActivationCoordinator:
             other = writers.setdefault((guard.guard_id, declaration.kind), declaration.workload_id)
             if other != declaration.workload_id:
                 problems.append(
-                    f"{declaration.workload_id} and {other} both write {declaration.target_relation} (one physical table)"
+                    f"{declaration.workload_id} and {other} write the one table {declaration.target_relation}"
                 )
                 continue
             workloads.append(
@@ -164,8 +164,8 @@ class CompositionActivationCoordinator:
             return store.activate(prepared.sha256)
         except CommitUnknown as error:
             raise ActivationCommitUnknown(
-                f"activation {prepared.sha256} was not acknowledged; it may be current. Activate again: that reads what is "
-                "there and goes on from it",
+                f"activation {prepared.sha256} was not acknowledged; it may be current. Activate again: that reads "
+                "what is there and goes on from it",
                 activation=prepared.sha256,
                 state_may_have_changed=True,
                 recovery_required=True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import clickhouse_driver
@@ -35,7 +35,8 @@ class DponeClickHouseHook(ClickHouseHook):  # type: ignore[misc]
     """airflow-clickhouse-plugin's hook on the native port of a ``clickhouse`` connection, plus its HTTP end.
 
     Extra fields: ``native_port``, ``secure``, ``verify``, ``issued_user_hosts`` (addresses that one-time users may come
-    from), and clickhouse-driver's own keys of :attr:`DRIVER_KEYS`.
+    from), ``receive_timeout`` (seconds the source may pause in mid-load), and clickhouse-driver's own keys of
+    :attr:`DRIVER_KEYS`.
     """
 
     conn_name_attr = "clickhouse_conn_id"
@@ -91,8 +92,11 @@ class DponeClickHouseHook(ClickHouseHook):  # type: ignore[misc]
 
     def gate_policy(self) -> GatePolicy:
         """How one-time users are issued through this connection."""
-        hosts = self.get_connection(self._clickhouse_conn_id).extra_dejson.get("issued_user_hosts") or ()
-        return GatePolicy(hosts=(hosts,) if isinstance(hosts, str) else tuple(hosts))
+        extra = self.get_connection(self._clickhouse_conn_id).extra_dejson
+        hosts = extra.get("issued_user_hosts") or ()
+        policy = GatePolicy(hosts=(hosts,) if isinstance(hosts, str) else tuple(hosts))
+        pause = extra.get("receive_timeout")
+        return policy if pause is None else replace(policy, receive_timeout=int(pause))
 
     def test_connection(self) -> tuple[bool, str]:
         """The Test button: both ports answer, and both lead to one server."""

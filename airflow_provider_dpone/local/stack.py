@@ -1,7 +1,7 @@
 """The local stack: a PostgreSQL and a ClickHouse server over one directory, and Airflow settings that reach them.
 
-A development stand-in of family ``nonproduction``. Starts and stops servers, makes databases and users on first use, and
-installs the ledger into its own empty control database; enrols nothing.
+A development stand-in of family ``nonproduction``. Starts and stops servers, makes databases and users on first use,
+and installs the ledger into its own empty control database; enrols nothing.
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ class Stack:
         """Nothing of any attempt is open, and no issued user could log in."""
         ledger = self.checker.ledger()
         assert [ledger[k] for k in ("running", "commit_unknown", "open_guards", "open_gates")] == [0, 0, 0, 0], ledger
-        users = self.checker.clickhouse("SELECT name, host_ip FROM system.users WHERE match(name, '^dpone_[a-z]+_[0-9a-f]{32}$')")
+        users = self.checker.clickhouse(
+            "SELECT name, host_ip FROM system.users WHERE match(name, '^dpone_[a-z]+_[0-9a-f]{32}$')"
+        )
         assert [name for name, hosts in users if hosts] == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -25,7 +26,12 @@ def test_a_run_publishes_returns_its_receipt_and_announces_the_asset(airflow: St
     airflow.airflow.trigger("plain", "first")
     assert airflow.airflow.wait("plain", "first") == "success"
     receipt = airflow.airflow.receipt("plain", "first", "publish")
-    assert (receipt["state"], receipt["rows"], receipt["reused"], receipt["stand_in"]) == ("PUBLISHED", 1000, False, True)
+    assert (receipt["state"], receipt["rows"], receipt["reused"], receipt["stand_in"]) == (
+        "PUBLISHED",
+        1000,
+        False,
+        True,
+    )
     found = airflow.checker.publication(receipt, "plain", 0)
     assert (found["digest_equal"], found["exchange_count"], found["target_uuid_is_generation"]) == (True, 1, True)
     events = airflow.airflow.api("GET", "assets/events?limit=100")["asset_events"]
@@ -35,6 +41,7 @@ def test_a_run_publishes_returns_its_receipt_and_announces_the_asset(airflow: St
 
 
 def test_clearing_a_successful_task_copies_anew(airflow: Stack) -> None:
+    """C17."""
     airflow.airflow.trigger("plain", "again")
     assert airflow.airflow.wait("plain", "again") == "success"
     first = airflow.airflow.receipt("plain", "again", "publish")
@@ -49,6 +56,7 @@ def test_clearing_a_successful_task_copies_anew(airflow: Stack) -> None:
 
 
 def test_marked_failed_in_mid_load_publishes_nothing_and_closes_its_users(airflow: Stack) -> None:
+    """C01."""
     rule, _ = airflow.held_task("stopped", "stop", "checked", "Insert", "dpone_ingest")
     airflow.airflow.api(
         "PATCH", "dags/stopped/dagRuns/stop/taskInstances/publish", {"new_state": "failed", "include_downstream": False}
@@ -61,6 +69,7 @@ def test_marked_failed_in_mid_load_publishes_nothing_and_closes_its_users(airflo
 
 
 def test_cleared_while_running_exactly_one_of_both_instances_publishes(airflow: Stack) -> None:
+    """C03."""
     rule, _ = airflow.held_task("cleared", "clear", "checked", "Insert", "dpone_ingest")
     airflow.airflow.clear("cleared", "clear", ["publish"])
     until(lambda: len(airflow.attempts("cleared")) == 2, "the second instance was admitted")
@@ -73,6 +82,7 @@ def test_cleared_while_running_exactly_one_of_both_instances_publishes(airflow: 
 
 
 def test_orphan_that_lost_its_supervisor_cannot_write_once_its_retry_runs(airflow: Stack) -> None:
+    """C09."""
     rule, task = airflow.held_task("orphaned", "orphan", "checked", "Insert", "dpone_ingest")
     os.kill(_parent(task), signal.SIGKILL)
     assert _alive(task)
@@ -87,6 +97,7 @@ def test_orphan_that_lost_its_supervisor_cannot_write_once_its_retry_runs(airflo
 
 
 def test_execution_timeout_cleans_up(airflow: Stack) -> None:
+    """C14, C15: the time-out comes while a driver call blocks."""
     rule, _ = airflow.held_task("timed", "slow", "checked", "Insert", "dpone_ingest")
     assert airflow.airflow.wait("timed", "slow") == "failed"
     airflow.holds.clear(rule)
@@ -138,3 +149,19 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def test_connection_forms_and_test_buttons_work(airflow: Stack) -> None:
+    """The Test button of both hooks: right credentials pass, wrong ones fail with a reason and without the password."""
+    connections = airflow.local.connections()
+    for conn_id, words in (("dpone_clickhouse", "ClickHouse"), ("dpone_control", "ledger")):
+        given = connections[conn_id]
+        conn_type = "clickhouse" if conn_id == "dpone_clickhouse" else "dpone_control"
+        body = {**given, "conn_type": conn_type, "connection_id": "probe", "extra": json.dumps(given["extra"])}
+        answer = airflow.airflow.api("POST", "connections/test", body)
+        assert answer["status"], answer
+        assert words in answer["message"]
+        wrong = airflow.airflow.api("POST", "connections/test", {**body, "password": "wr;on'g}"})
+        assert not wrong["status"]
+        assert "DPONE_" in wrong["message"]
+        assert "wr;on'g}" not in wrong["message"]

@@ -48,9 +48,14 @@ def orders(world: SnapshotWorld) -> Iterator[SnapshotWorld]:
 def _settled(world: SnapshotWorld, **expected: int) -> None:
     """Nothing open, nothing held, no usable login; and these attempts."""
     counts = world.ledger_counts()
-    assert counts == {"running": 0, "succeeded": 0, "failed": 0, "commit_unknown": 0, "open_guards": 0, "open_gates": 0} | (
-        expected
-    )
+    assert counts == {
+        "running": 0,
+        "succeeded": 0,
+        "failed": 0,
+        "commit_unknown": 0,
+        "open_guards": 0,
+        "open_gates": 0,
+    } | (expected)
     assert world.issued_users() == []
 
 
@@ -71,7 +76,7 @@ def _readers(world: SnapshotWorld) -> Iterator[dict[str, Any]]:
                 [(rows, old)] = client.execute(f"SELECT count(), countIf(name = 'old') FROM {world.database}.orders")
                 if (rows, old) not in ((10, 10), (1000, 0)):
                     seen["bad"].append((rows, old))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a reader meets counts
                 seen["bad"].append(repr(error))
             seen["polls"] += 1
         client.disconnect()
@@ -89,6 +94,7 @@ def _readers(world: SnapshotWorld) -> Iterator[dict[str, Any]]:
 
 
 def test_killed_in_mid_load_leaves_the_old_table_and_the_retry_publishes(orders: SnapshotWorld) -> None:
+    """B07, B17."""
     with _readers(orders) as seen:
         hold = orders.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
         worker = AttemptProcess(orders, "orders")
@@ -135,6 +141,7 @@ def test_killed_before_the_exchange_took_effect_it_never_does(orders: SnapshotWo
 
 
 def test_lost_exchange_answer_is_observed_and_never_sent_again(orders: SnapshotWorld) -> None:
+    """B11."""
     orders.clickhouse.holds.set("answer", "cut", kind="Exchange", user_prefix="dpone_publisher")
     receipt = orders.cell("orders").run()
     assert (receipt.state, receipt.reused) == ("PUBLISHED", False)
@@ -172,7 +179,7 @@ def test_any_other_lost_answer_ends_published_once_or_untouched(
 @pytest.mark.parametrize("point", ["authenticated", "registered", "checked"])
 @pytest.mark.parametrize("kind", ["CreateUser", "Insert", "DropUser", "Exchange"])
 def test_frozen_zombie_that_wakes_up_cannot_change_the_target(orders: SnapshotWorld, point: str, kind: str) -> None:
-    """A worker is frozen with one request in the server, its successor publishes, then worker and request go on."""
+    """C09: a worker is frozen with one request in the server, its successor publishes, then both go on."""
     hold = orders.clickhouse.holds.set(point, kind=kind)
     zombie = AttemptProcess(orders, "orders")
     orders.clickhouse.holds.wait(hold)
@@ -193,6 +200,7 @@ def test_frozen_zombie_that_wakes_up_cannot_change_the_target(orders: SnapshotWo
 
 
 def test_frozen_after_its_ingest_user_is_closed_it_can_create_no_publisher(orders: SnapshotWorld) -> None:
+    """C22."""
     hold = orders.clickhouse.holds.set("answer", kind="Select", pattern="formatRow")
     zombie = AttemptProcess(orders, "orders")
     orders.clickhouse.holds.wait(hold)
@@ -207,7 +215,7 @@ def test_frozen_after_its_ingest_user_is_closed_it_can_create_no_publisher(order
 
 
 def test_late_create_user_of_a_settled_attempt_fails_against_its_tombstone(orders: SnapshotWorld) -> None:
-    """The CREATE USER is still under way in the server when its attempt is settled; it must never become usable."""
+    """C23: the CREATE USER is still under way in the server when its attempt is settled; it must never become usable."""
     hold = orders.clickhouse.holds.create_user_delayed()
     zombie = AttemptProcess(orders, "orders")
     orders.clickhouse.holds.wait(hold)
@@ -221,6 +229,7 @@ def test_late_create_user_of_a_settled_attempt_fails_against_its_tombstone(order
 
 
 def test_cleared_while_running_the_second_instance_fences_the_first(orders: SnapshotWorld) -> None:
+    """C03, C13: the same coordinates under another instance."""
     hold = orders.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
     first = AttemptProcess(orders, "orders", try_number=1, max_tries=3)
     orders.clickhouse.holds.wait(hold)
@@ -236,6 +245,7 @@ def test_cleared_while_running_the_second_instance_fences_the_first(orders: Snap
 
 
 def test_retry_after_a_success_the_scheduler_refused_reuses_it(orders: SnapshotWorld) -> None:
+    """C06."""
     first = orders.cell("orders", try_number=1, max_tries=3).run()
     again = orders.cell("orders", try_number=2, max_tries=3).run()
     assert again.reused
@@ -244,6 +254,7 @@ def test_retry_after_a_success_the_scheduler_refused_reuses_it(orders: SnapshotW
 
 
 def test_cleared_success_copies_anew(orders: SnapshotWorld) -> None:
+    """C17."""
     first = orders.cell("orders", try_number=1, max_tries=3).run()
     again = orders.cell("orders", try_number=2, max_tries=4).run()
     assert not again.reused
@@ -263,6 +274,7 @@ def test_other_rendered_values_are_never_reused(orders: SnapshotWorld) -> None:
 
 
 def test_an_older_runs_publication_is_not_reported_as_current(orders: SnapshotWorld) -> None:
+    """C21."""
     orders.cell("orders", run_id="run1", try_number=1).run()
     orders.cell("orders", run_id="run2", try_number=1).run()
     again = orders.cell("orders", run_id="run1", try_number=2).run()
@@ -328,21 +340,21 @@ def test_ledger_lost_in_mid_attempt_closes_on_the_server_and_a_later_try_settles
 
 def test_refusals_in_mid_stream_leave_the_target_untouched(orders: SnapshotWorld) -> None:
     orders.pg("INSERT INTO orders SELECT i, repeat('x', 100) FROM generate_series(1001, 60000) i")
-    with pytest.raises(CeilingExceeded):
-        orders.cell("orders", run_id="a", limits=SnapshotLimits(max_source_bytes="1 MiB")).run()
-    with pytest.raises(CeilingExceeded):
-        orders.cell("orders", run_id="b", limits=SnapshotLimits(max_source_bytes="1 GiB", max_rows=50_000)).run()
-    with pytest.raises(CeilingExceeded):
-        orders.cell("orders", run_id="c", limits=SnapshotLimits(max_source_bytes="1 GiB", max_wire_bytes="1 MiB")).run()
-    with pytest.raises(CeilingExceeded):
-        limits = SnapshotLimits(max_source_bytes="1 GiB", max_generation_bytes="10 KiB")
-        orders.cell("orders", run_id="d", limits=limits).run()
-    with pytest.raises(CeilingExceeded):
-        limits = SnapshotLimits(max_source_bytes="1 GiB", max_retained_bytes="100 B")
-        orders.cell("orders", run_id="e", limits=limits).run()
-    with pytest.raises(CeilingExceeded):
-        limits = SnapshotLimits(max_source_bytes="1 GiB", max_total_transient_bytes="10 KiB")
-        orders.cell("orders", run_id="f", limits=limits).run()
+    ceilings: list[dict[str, Any]] = [
+        {"max_source_bytes": "1 MiB"},
+        {"max_rows": 50_000},
+        {"max_wire_bytes": "1 MiB"},
+        {"max_generation_bytes": "10 KiB"},
+        {"max_retained_bytes": "100 B"},
+        {"max_total_transient_bytes": "10 KiB"},
+    ]
+    for number, ceiling in enumerate(ceilings):
+        cell = orders.cell(
+            "orders", run_id=str(number), limits=SnapshotLimits(**{"max_source_bytes": "1 GiB", **ceiling})
+        )
+        [name] = ceiling
+        with pytest.raises(CeilingExceeded, match=name):
+            cell.run()
     with pytest.raises(TooFewRows):
         orders.cell("orders", run_id="g", min_rows=100_000).run()
     assert _count(orders) == 10
@@ -361,6 +373,7 @@ def test_value_outside_the_target_is_refused_naming_it(world: SnapshotWorld) -> 
 
 
 def test_stopped_in_mid_load_publishes_nothing(orders: SnapshotWorld) -> None:
+    """C01."""
     stop = StopFlag()
     cell = orders.cell("orders", stop=stop)
     hold = orders.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
@@ -382,6 +395,8 @@ def test_stopped_in_mid_load_publishes_nothing(orders: SnapshotWorld) -> None:
 
 
 def test_timeout_raised_as_base_exception_still_cleans_up(orders: SnapshotWorld) -> None:
+    """C15."""
+
     class TaskTimeout(BaseException):
         """Like Airflow's own: not an Exception."""
 
@@ -419,7 +434,9 @@ def test_contradictory_tables_are_commit_unknown_until_an_administrator_decides(
     worker.kill()
     orders.clickhouse.holds.clear(hold)
     time.sleep(0.3)
-    [(name,)] = orders.ch(f"SELECT name FROM system.tables WHERE database = '{orders.database}' AND name LIKE 'dpone_g_%'")
+    [(name,)] = orders.ch(
+        f"SELECT name FROM system.tables WHERE database = '{orders.database}' AND name LIKE 'dpone_g_%'"
+    )
     orders.ch(f"DROP TABLE {orders.database}.{name} SYNC")
     with pytest.raises(PublicationUnknown):
         orders.cell("orders", try_number=2).run()

@@ -198,7 +198,8 @@ def test_human_sizes(size: int | str, bytes_: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "size", [0, -1, True, None, 1.5, "", "GiB", "0 B", "-1 MB", "1.0001 B", "1 XB", "9999999 TiB", "1 GiB extra", "١ GiB"]
+    "size",
+    [0, -1, True, None, 1.5, "", "GiB", "0 B", "-1 MB", "1.0001 B", "1 XB", "9999999 TiB", "1 GiB extra", "١ GiB"],
 )
 def test_what_is_not_a_size_is_refused(size: Any) -> None:
     with pytest.raises(LimitsInvalid):
@@ -213,7 +214,8 @@ def test_every_ceiling_has_a_value(source: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parts"), [("mart.orders", ("mart", "orders")), ("mart.`a.b`", ("mart", "a.b")), ("`m``x`.t", ("m`x", "t"))]
+    ("name", "parts"),
+    [("mart.orders", ("mart", "orders")), ("mart.`a.b`", ("mart", "a.b")), ("`m``x`.t", ("m`x", "t"))],
 )
 def test_table_names(name: str, parts: tuple[str, str]) -> None:
     assert split_table(name) == parts
@@ -273,7 +275,12 @@ def test_only_reachable_state_and_revision_pairs_exist(state: PublicationState, 
 def test_records_move_along_the_table_only(path: list[PublicationState]) -> None:
     plan = intent()
     record = PublicationRecord(
-        intent_sha256=plan.digest(), state=PublicationState.PREPARED, revision=1, closure=None, observation=None, reason=None
+        intent_sha256=plan.digest(),
+        state=PublicationState.PREPARED,
+        revision=1,
+        closure=None,
+        observation=None,
+        reason=None,
     )
     for state in path:
         done = state not in (PublicationState.PREPARED, PublicationState.EXCHANGE_INTENT)
@@ -297,7 +304,12 @@ def test_a_terminal_record_needs_closure_and_observation() -> None:
 
 
 SWAPPED: dict[str, Any] = {}
-BACK = {"target_uuid": A, "generation_uuid": B, "target_parts_sha256": digest_of(b"old"), "generation_parts_sha256": SHA}
+BACK = {
+    "target_uuid": A,
+    "generation_uuid": B,
+    "target_parts_sha256": digest_of(b"old"),
+    "generation_parts_sha256": SHA,
+}
 MERGED = digest_of(b"merged")
 
 

@@ -46,7 +46,7 @@ class GatePolicy:
 
     hosts: tuple[str, ...] = ()
     lifetime: int = 2 * 24 * 3600
-    receive_timeout: int = 30
+    receive_timeout: int = 60
     statement_seconds: int = 120
 
     @property

@@ -1,1 +1,1 @@
-"""The demo: the main job on the local stack inside a real Airflow, with recoveries and refusals, checked from outside."""
+"""The demo: the main job on the local stack in a real Airflow, with recoveries and refusals, checked from outside."""

@@ -77,7 +77,9 @@ def _run(stack: LocalStack, airflow: LocalAirflow, watch: ArgumentWatch, say: An
         starting.result()
     say(f"Airflow is up at {airflow.url}")
     print(command(airflow, "activate", "--dags-folder", str(sources.dags_folder())), end="", flush=True)
-    airflow.wait_for_dags(["orders", "shipments", "flights", "edge_cases", "returns", "lineitem", "too_wide", "ceiling"])
+    airflow.wait_for_dags(
+        ["orders", "shipments", "flights", "edge_cases", "returns", "lineitem", "too_wide", "ceiling"]
+    )
     story = Story(airflow, stack.clickhouse.holds, checker, source, say, secrets.token_hex(3))
     story.publish_all()
     story.refuse()
@@ -85,7 +87,9 @@ def _run(stack: LocalStack, airflow: LocalAirflow, watch: ArgumentWatch, say: An
     story.recover_lost_exchange()
     say("scanning ledger, logs, metadata, XCom, process arguments and query_log for every one-time password")
     passwords = stack.clickhouse.holds.presented()
-    issued = {name: word for name, word in passwords.items() if name.startswith("dpone_") and name != "dpone_controller"}
+    issued = {
+        name: word for name, word in passwords.items() if name.startswith("dpone_") and name != "dpone_controller"
+    }
     found = find_secrets(issued, checker.texts(airflow.home, watch.seen))
     planted = _planted(checker, airflow)
     ledger = checker.ledger()
@@ -118,7 +122,11 @@ def _make_targets(stack: LocalStack, airflow: LocalAirflow, checker: Checker, sa
         checker.clickhouse(statement.strip())
     checker.clickhouse("CREATE TABLE mart.ceiling AS mart.orders")
     tables = [*sources.TABLES, "ceiling"]
-    print(command(airflow, *enroll, *(part for table in tables for part in ("--table", f"mart.{table}"))), end="", flush=True)
+    print(
+        command(airflow, *enroll, *(part for table in tables for part in ("--table", f"mart.{table}"))),
+        end="",
+        flush=True,
+    )
     say(f"{len(tables)} targets enrolled")
 
 

@@ -1,4 +1,4 @@
-"""Looks at the demo's servers from outside: own SQL, no code of the publishing path. Says what is true, passes nothing."""
+"""Looks at the demo's servers from outside: own SQL, no code of the publishing path. Says what is true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's story: publications, recoveries and refusals, each triggered through Airflow's REST API and then checked."""
+"""The demo's story: publications, recoveries and refusals, triggered through Airflow's REST API and then checked."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ class Story:
         self.publications.append(found)
         good = _good(found)
         self.say(
-            f"{'PUBLISHED' if good else 'WRONG'} {found['target']}: {found['rows']:,} of {found['source_rows']:,} rows, "
+            f"{'PUBLISHED' if good else 'WRONG'} {found['target']}: "
+            f"{found['rows']:,} of {found['source_rows']:,} rows, "
             f"digest {'equal' if found['digest_equal'] else 'DIFFERS'}, {found['exchange_count']} EXCHANGE"
             f"{', reused by the retry' if found['reused'] else ''} ({found['seconds']:.0f} s)"
         )

@@ -39,7 +39,8 @@ END $$;
 EDGES: Final = """
 CREATE TABLE edge_cases (
   id integer NOT NULL, "select" text, "Größe" numeric(38,18), "a`b" uuid, moment timestamp, instant timestamptz,
-  day date, amount numeric(20,10), money numeric(19,4), flag boolean, blob bytea, note varchar(40), empty text NOT NULL);
+  day date, amount numeric(20,10), money numeric(19,4), flag boolean, blob bytea, note varchar(40),
+  empty text NOT NULL);
 INSERT INTO edge_cases VALUES
   (1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ''),
   (2, 'übermäßig 数据 🚚', 99999999999999999999.999999999999999999, '01020304-0506-0708-090a-0b0c0d0e0f10',
@@ -102,7 +103,8 @@ def _tpch(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         "lineitem": "l_orderkey bigint NOT NULL, l_partkey bigint NOT NULL, l_suppkey bigint NOT NULL, "
         "l_linenumber integer NOT NULL, l_quantity numeric(15,2) NOT NULL, l_extendedprice numeric(15,2) NOT NULL, "
         "l_discount numeric(15,2) NOT NULL, l_tax numeric(15,2) NOT NULL, l_returnflag text NOT NULL, "
-        "l_linestatus text NOT NULL, l_shipdate date NOT NULL, l_commitdate date NOT NULL, l_receiptdate date NOT NULL, "
+        "l_linestatus text NOT NULL, l_shipdate date NOT NULL, l_commitdate date NOT NULL, "
+        "l_receiptdate date NOT NULL, "
         "l_shipinstruct text NOT NULL, l_shipmode text NOT NULL, l_comment text NOT NULL",
     }
     with tempfile.TemporaryDirectory() as directory:
@@ -110,7 +112,7 @@ def _tpch(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         subprocess.run([*command, "-T", "orders,lineitem"], check=True, capture_output=True)
         for table, definition in columns.items():
             connection.execute(f"CREATE TABLE {table} ({definition})".encode())
-            [file] = [f for f in Path(directory).rglob(f"{table}*.csv")]
+            [file] = list(Path(directory).rglob(f"{table}*.csv"))
             _copy(connection, table, file, "FORMAT csv, HEADER")
 
 
