@@ -490,3 +490,10 @@ def test_a_worker_process_in_another_zone_writes_the_same_bytes(params: Postgres
         outputs.add(done.stdout)
     assert len(outputs) == 1
     assert outputs != {"[]\n"}
+
+
+def test_a_very_wide_table_is_aggregated_in_parts(params: PostgresParams, engine: Engine, tables: Tables) -> None:
+    names = [f"c{number}" for number in range(650)]
+    t = tables.make(", ".join(f"{name} int" for name in names), f"values ({', '.join(map(str, range(650)))})")
+    result = copy(params, engine, t, dict.fromkeys(names, "Nullable(Int32)"))
+    assert result.content.rows == 1
