@@ -1,7 +1,7 @@
 """The benchmarks of ``make bench``: speed, memory, protocol time, admissions and readers, on the local stack.
 
-Every figure of speed is a ratio of two measurements of one run, because machines differ. Only a reader that saw an error or
-a mixed table, or an admission that failed, fails the run. The figures go to ``build/bench/summary.json``.
+Every figure of speed is a ratio of two measurements of one run, because machines differ. Only a reader that saw an
+error or a mixed table, or an admission that failed, fails the run. The figures go to ``build/bench/summary.json``.
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ WIDE = (
     "id bigint NOT NULL, customer integer NOT NULL, quantity smallint NOT NULL, price numeric(12,2) NOT NULL, "
     "discount numeric(6,4), weight double precision NOT NULL, paid boolean NOT NULL, ordered_on date NOT NULL, "
     "changed_at timestamptz NOT NULL, country text NOT NULL, note text, reference uuid NOT NULL",
-    "id Int64, customer Int32, quantity Int16, price Decimal(12, 2), discount Nullable(Decimal(6, 4)), weight Float64, "
-    "paid Bool, ordered_on Date32, changed_at DateTime64(6, 'UTC'), country String, note Nullable(String), reference UUID",
+    "id Int64, customer Int32, quantity Int16, price Decimal(12, 2), discount Nullable(Decimal(6, 4)), "
+    "weight Float64, paid Bool, ordered_on Date32, changed_at DateTime64(6, 'UTC'), country String, "
+    "note Nullable(String), reference UUID",
     "i, i % 50000, i % 100, (i % 100000)::numeric / 100, CASE WHEN i % 3 > 0 THEN (i % 9999)::numeric / 10000 END, "
     "i * 0.37, i % 2 = 0, DATE '2020-01-01' + i % 2000, TIMESTAMPTZ '2024-01-01 00:00Z' + i * INTERVAL '7 seconds', "
     "substr('FIDESEFRPLNO', 1 + 2 * (i % 6), 2), CASE WHEN i % 4 > 0 THEN 'note of order ' || i END, "
     "md5(i::text)::uuid",
 )
 NARROW = ("id bigint NOT NULL, amount integer NOT NULL", "id Int64, amount Int32", "i, i % 1000")
+BUSY = ("id bigint NOT NULL, version integer NOT NULL", "id Int64, version Int32", "i, 1")
 LARGE = (
     "id bigint NOT NULL, body text NOT NULL",
     "id Int64, body String",
@@ -96,7 +98,7 @@ def in_child(work: Callable[[], T]) -> tuple[T, int]:
     place.unlink()
     if not raw:
         raise RuntimeError("a measured process failed; its error stands above")
-    return pickle.loads(raw), peak - idle  # noqa: S301 - our own child wrote it
+    return pickle.loads(raw), peak - idle
 
 
 def publish(world: SnapshotWorld, name: str, run_id: str) -> tuple[SnapshotReceipt, float]:
@@ -227,7 +229,7 @@ def readers(world: SnapshotWorld, name: str, rows: int, count: int) -> Iterator[
             while stop.exists():
                 try:
                     [(found, low, high)] = client.execute(
-                        f"SELECT count(), min(version), max(version) FROM {world.database}.{name}"  # noqa: S608
+                        f"SELECT count(), min(version), max(version) FROM {world.database}.{name}"
                     )
                     seen["empty"] += found == 0
                     seen["mixed"] += found not in (0, rows) or low != high
@@ -279,7 +281,7 @@ def run(options: argparse.Namespace) -> Figures:
         make_table(world, "narrow", NARROW, options.rows)
         make_table(world, "large", LARGE, 24)
         make_table(world, "nothing", WIDE, 0)
-        make_table(world, "busy", ("id bigint NOT NULL, version integer NOT NULL", "id Int64, version Int32", "i, 1"), 5000)
+        make_table(world, "busy", BUSY, 5000)
         world.activate("wide", "narrow", "large", "nothing", "busy")
         say("protocol of an empty snapshot")
         summary["protocol"] = protocol(world, "nothing", 10)

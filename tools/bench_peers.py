@@ -1,4 +1,4 @@
-"""What a snapshot is measured against: reading alone, inserting alone, and copying row by row as a generic transfer does.
+"""What a snapshot is measured against: reading alone, inserting alone, copying row by row as a generic transfer does.
 
 Each function does one thing on the table it is given and returns rows and seconds. None of them keeps a promise.
 """
@@ -55,7 +55,7 @@ def read_alone(world: SnapshotWorld, name: str) -> Pace:
     started, rows = time.monotonic(), 0
     with adbc.connect(world.source.conninfo()) as connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-        cursor.execute(f"SELECT * FROM public.{name}")  # noqa: S608
+        cursor.execute(f"SELECT * FROM public.{name}")
         for batch in cursor.fetch_record_batch():
             rows += batch.num_rows
     return Pace(rows, time.monotonic() - started)
@@ -92,7 +92,7 @@ def copy_rows(world: SnapshotWorld, name: str, sample: int, batch: int = 10_000)
         client = world.clickhouse.client()
         started = time.monotonic()
         while found := cursor.fetchmany(batch):
-            client.execute(f"INSERT INTO {table(world.database, other)} VALUES", found)  # noqa: S608
+            client.execute(f"INSERT INTO {table(world.database, other)} VALUES", found)
             rows += len(found)
         seconds = time.monotonic() - started
         client.disconnect()
@@ -110,7 +110,7 @@ def copy_frames(world: SnapshotWorld, name: str, sample: int, batch: int = 100_0
         while found := cursor.fetchmany(batch):
             assert cursor.description is not None
             frame = pandas.DataFrame(found, columns=[column.name for column in cursor.description])
-            client.insert_dataframe(f"INSERT INTO {table(world.database, other)} VALUES", frame)  # noqa: S608
+            client.insert_dataframe(f"INSERT INTO {table(world.database, other)} VALUES", frame)
             rows += len(found)
         seconds = time.monotonic() - started
         client.disconnect()
@@ -121,5 +121,5 @@ def copy_frames(world: SnapshotWorld, name: str, sample: int, batch: int = 100_0
 def _sample(world: SnapshotWorld, name: str, rows: int, batch: int) -> Iterator[psycopg.ServerCursor[tuple[Any, ...]]]:
     with psycopg.connect(world.source.conninfo()) as connection, connection.cursor("sample") as cursor:
         cursor.itersize = batch
-        cursor.execute(f"SELECT * FROM public.{name} LIMIT {rows}".encode())  # noqa: S608
+        cursor.execute(f"SELECT * FROM public.{name} LIMIT {rows}".encode())
         yield cursor

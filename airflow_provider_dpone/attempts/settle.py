@@ -8,7 +8,7 @@ observed stays as it is: the guards remain held and a later call goes on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from airflow_provider_dpone.attempts.world import World, utc_now
@@ -77,8 +77,8 @@ class Settler:
         self._world.attempts.fence(stored.sha256)
         return self.resolve(stored.sha256, cause)
 
-    def settle_guard(self, guard_id: str, mine: TaskCoordinates, finished: SchedulerView) -> None:
-        """Settle every earlier attempt that holds a guard, or say why it must be waited for.
+    def settle_all(self, holders: Sequence[StoredAttempt], mine: TaskCoordinates, finished: SchedulerView) -> None:
+        """Settle earlier attempts that hold a guard, or say why one must be waited for.
 
         A predecessor of the same task is always fenced: fencing is safe, it only costs work. An attempt of another
         run is fenced when Airflow reports it finished or superseded.
@@ -86,7 +86,7 @@ class Settler:
         :raises GuardHeld: another run's attempt is at work; wait for it.
         :raises PublicationUnknown: an earlier attempt cannot be settled by observation.
         """
-        for stored in self._world.attempts.open_on([guard_id]):
+        for stored in holders:
             theirs = stored.identity.coordinates
             if theirs.task_instance_id != mine.task_instance_id:
                 same_task = _task(theirs) == _task(mine)
@@ -118,11 +118,16 @@ class Settler:
         :param done: an attempt without a publication did what it was admitted for (a retention step).
         """
         world = self._world
-        stored = world.attempts.read_exact(attempt_sha256)
+        with world.together() as ledger:
+            stored = ledger.attempts.read_exact(attempt_sha256)
+            principals = ledger.journal(attempt_sha256).principals()
+            publication = ledger.publications.of_attempt(attempt_sha256)
         if stored.state in TERMINAL_ATTEMPTS:
             return stored
-        self.close_gates(attempt_sha256)
-        publication = world.publications.of_attempt(attempt_sha256)
+        unclosed = [principal.name for principal in principals if principal.state is not GateState.CLOSED]
+        if unclosed:
+            self._close_gates(attempt_sha256, unclosed)
+            publication = world.publications.of_attempt(attempt_sha256)
         if publication is not None and publication.record.state not in TERMINAL_PUBLICATIONS and adjudication is None:
             self._publisher(publication).reconcile(publication.intent.digest())
             publication = world.publications.of_attempt(attempt_sha256)
@@ -150,13 +155,12 @@ class Settler:
             return world.attempts.reconcile_unknown(attempt_sha256, outcome, adjudication)
         return world.attempts.finalize(attempt_sha256, outcome, receipt)
 
-    def close_gates(self, attempt_sha256: str) -> None:
-        """Close every principal of an attempt. On the server even when the ledger is away: that only takes rights."""
+    def _close_gates(self, attempt_sha256: str, names: Sequence[str]) -> None:
+        """Close principals of an attempt. On the server even when the ledger is away: that only takes rights."""
         gate = self._world.gate_of(attempt_sha256)
         try:
-            for principal in self._world.journal(attempt_sha256).principals():
-                if principal.state is not GateState.CLOSED:
-                    gate.close(principal.name)
+            for name in names:
+                gate.close(name)
         except (LedgerUnavailable, LedgerBusy, CommitUnknown, LedgerMismatch):
             gate.close_known()
             raise
@@ -166,13 +170,15 @@ class Settler:
     ) -> SnapshotReceipt:
         """The receipt of a PUBLISHED publication, rebuilt from the ledger's originals."""
         world, intent = self._world, publication.intent
-        generation = world.publications.generation(intent.generation_sha256)
+        with world.together() as ledger:
+            generation = ledger.publications.generation(intent.generation_sha256)
+            workload_id = ledger.attempts.read_exact(intent.attempt_sha256).identity.workload_id
         return SnapshotReceipt(
             family=intent.family,
             stand_in=is_stand_in(world),
             state="PUBLISHED",
             reused=reused,
-            workload_id=world.attempts.read_exact(intent.attempt_sha256).identity.workload_id,
+            workload_id=workload_id,
             attempt_sha256=intent.attempt_sha256,
             intent_sha256=intent.digest(),
             publication_sha256=publication.record.digest(),

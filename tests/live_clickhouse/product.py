@@ -80,10 +80,11 @@ class Journal:
             raise Fenced("the gate is closing")
         self._set(name, state=GateState.READY, principal_uuid=principal_uuid)
 
-    def closing(self, *, name: str) -> None:
+    def closing(self, *, name: str) -> JournaledPrincipal:
         self._step("closing")
         if self.rows[name].state is not GateState.CLOSED:
             self._set(name, state=GateState.CLOSING)
+        return self.rows[name]
 
     def closed(self, *, name: str, evidence: Sequence[Document]) -> None:
         self._step("closed")

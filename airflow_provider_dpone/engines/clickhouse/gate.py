@@ -20,7 +20,6 @@ from datetime import UTC, datetime, timedelta
 from airflow_provider_dpone.contracts.ports import (
     ClickHouseControl,
     IssuedCredential,
-    JournaledPrincipal,
     PrincipalJournal,
 )
 from airflow_provider_dpone.contracts.proofs import GateClosure, QuiescenceObservation
@@ -30,7 +29,7 @@ from airflow_provider_dpone.engines.clickhouse.closing import Closing, ServerClo
 from airflow_provider_dpone.engines.clickhouse.quoting import identifier, literal, load, table
 from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy, Right
 from airflow_provider_dpone.engines.clickhouse.writers import ISSUED_NAME
-from airflow_provider_dpone.errors import GateNotClosed, GateRefused, ServerRefused
+from airflow_provider_dpone.errors import GateRefused, ServerRefused
 
 
 @dataclass
@@ -191,10 +190,9 @@ class ClickHouseGate:
         :returns: the evidence; None when the ledger has it already.
         :raises GateNotClosed: closing could not be proved; the gate stays CLOSING.
         """
-        principal = self._principal(name)
+        principal = self._journal.closing(name=name)
         if principal.state is GateState.CLOSED:
             return None
-        self._journal.closing(name=name)
         seen = self.close_on_server(name, principal_uuid=principal.principal_uuid, dispatch_ids=principal.dispatch_ids)
         evidence = (seen.closure(), seen.quiescence())
         self._journal.closed(name=name, evidence=evidence)
@@ -255,11 +253,3 @@ class ClickHouseGate:
                 "SELECT toString(id) FROM system.users WHERE name = {name:String}", {"name": name}
             )
         return self.close_on_server(name, principal_uuid=str(uuid))
-
-    # --- shared -----------------------------------------------------------------------------------------------
-
-    def _principal(self, name: str) -> JournaledPrincipal:
-        for principal in self._journal.principals():
-            if principal.name == name:
-                return principal
-        raise GateNotClosed(f"{name} is not in the journal of this attempt")
