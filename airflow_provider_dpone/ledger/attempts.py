@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,6 @@ from sqlalchemy import ColumnElement, Connection, and_, select, true
 from airflow_provider_dpone.contracts.canonical import Document, digest_bytes, digest_of
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
 from airflow_provider_dpone.contracts.proofs import Adjudication, AttemptProof, Outcome, ProofAuthority, ProofKind
-from airflow_provider_dpone.contracts.release import ActivationRequest
 from airflow_provider_dpone.contracts.states import (
     TERMINAL_ATTEMPTS,
     ActivationState,
@@ -138,21 +138,16 @@ class CompositionAttemptStore:
         row = tx.row(activation, activation_sha256=digest_bytes(identity.activation_sha256))
         if row is None or row["state"] != int(ActivationState.ACTIVE):
             raise ActivationMissing("the release of this task is not ACTIVE")
-        request = ActivationRequest.parse(bytes(row["document"]))
-        guards = tuple(sorted(g.guard_id for g in identity.guard_epochs))
-        for workload in request.workloads:
-            if workload.workload_id == identity.workload_id:
-                if (workload.pack_sha256, workload.cell, workload.constituent, (workload.guard_id,)) != (
-                    identity.pack_sha256,
-                    identity.cell,
-                    identity.constituent,
-                    guards,
-                ):
-                    raise ActivationMissing(
-                        f"{identity.workload_id} differs from its declaration in the active release"
-                    )
-                return
-        raise ActivationMissing(f"{identity.workload_id} is not in the active release")
+        if digest_of(row["document"]) != identity.activation_sha256:
+            raise DocumentInvalid("an activation's bytes do not match its key")
+        # the digest proves them to be the very bytes that were parsed strictly when the activation was prepared
+        found = [w for w in json.loads(row["document"])["workloads"] if w["workload_id"] == identity.workload_id]
+        if not found:
+            raise ActivationMissing(f"{identity.workload_id} is not in the active release")
+        pinned = [found[0][name] for name in ("pack_sha256", "cell", "constituent", "guard_id")]
+        guards = [held.guard_id for held in identity.guard_epochs]
+        if pinned != [identity.pack_sha256, identity.cell, identity.constituent, *guards]:
+            raise ActivationMissing(f"{identity.workload_id} differs from its declaration in the active release")
 
     def read_exact(self, attempt_sha256: str) -> StoredAttempt:
         """The attempt and its complete original. Audits durable state; authorises nobody."""
