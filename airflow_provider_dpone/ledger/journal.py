@@ -189,6 +189,16 @@ class LedgerJournal:
         return dict(row)
 
 
+def closed_principals(ledger: Ledger, service_id: str, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Those of the names whose gates are CLOSED in this ledger, each with its attempt."""
+    query = select(principal.c.name, principal.c.attempt_sha256).where(
+        principal.c.service_id == service_id,
+        principal.c.name.in_(list(names)),
+        principal.c.state == int(GateState.CLOSED),
+    )
+    return ledger.read(lambda c: [(str(name), str(hexed(attempt))) for name, attempt in c.execute(query)])
+
+
 def insert_claim(tx: Tx, attempt_sha256: str, *, dispatch_id: str, name: str, kind: str, statement: str) -> None:
     """Add one CLAIMED dispatch inside an open ledger transaction."""
     row = tx.connection.execute(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import secrets
 import socket
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +22,7 @@ from airflow_provider_dpone.errors import (
     AnswerLost,
     DponeError,
     EnrolledElsewhere,
+    Fenced,
     GateNotClosed,
     GateRefused,
     LedgerUnavailable,
@@ -207,10 +211,12 @@ def test_another_server_behind_the_connection_is_never_taken_for_closed(product:
     gate = product.gate(journal)
     issued = gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
     gate._service_id = str(uuid.uuid4())
+    journal.rows[issued.name] = dataclasses.replace(journal.rows[issued.name], service_id=gate._service_id)
     with pytest.raises(GateNotClosed):
         gate.close(issued.name)
     assert journal.rows[issued.name].state is GateState.CLOSING
-    product.gate(journal).close(issued.name)
+    product.gate(journal).close_known()
+    product.run(f"DROP USER IF EXISTS {issued.name}")
 
 
 def test_a_gate_left_journaled_is_closed_by_a_tombstone_that_stays(product: Product, tables: str) -> None:
@@ -243,7 +249,92 @@ def test_a_dropped_user_that_came_back_is_found_and_removed(product: Product, ta
     assert user_of(product, name) == []
 
 
+def test_a_user_issued_on_another_server_is_never_closed_here(product: Product, tables: str) -> None:
+    """The connection was pointed at another server meanwhile: "unknown user" there says nothing about the first one."""
+    journal = Journal()
+    gate = product.gate(journal)
+    issued = gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    there = dataclasses.replace(journal.rows[issued.name], service_id=str(uuid.uuid4()))
+    journal.rows[issued.name] = there
+    with pytest.raises(GateNotClosed, match="issued on server"):
+        product.gate(journal).close(issued.name)
+    assert journal.rows[issued.name].state is GateState.CLOSING
+    assert len(user_of(product, issued.name)) == 1
+    gate.close_known()
+
+
+def test_a_user_that_became_usable_after_its_gate_was_closed_is_removed_by_whoever_issued_it(
+    product: Product, tables: str
+) -> None:
+    journal = Journal()
+
+    def settled(*, name: str, principal_uuid: str) -> None:
+        journal._set(name, state=GateState.CLOSED)
+        raise Fenced("settled by a later try")
+
+    journal.ready = settled  # type: ignore[method-assign]
+    with pytest.raises(Fenced):
+        product.gate(journal).issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    [name] = journal.rows
+    assert user_of(product, name) == []
+
+
+def test_a_look_the_server_refuses_keeps_the_gate_closing_for_a_later_try(product: Product, tables: str) -> None:
+    journal = Journal()
+    issued = product.gate(journal).issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+
+    def overloaded() -> None:
+        raise ServerRefused("memory limit", server_code=241)
+
+    gate = product.gate(journal)
+    gate._control = product.meddled("system.users", overloaded, 1)
+    with pytest.raises(GateNotClosed) as caught:
+        gate.close(issued.name)
+    assert caught.value.retryable
+    assert journal.rows[issued.name].state is GateState.CLOSING
+    assert gate.close(issued.name) is not None
+
+
+def test_no_frame_of_a_failed_issue_shows_the_password(product: Product, tables: str) -> None:
+    """Tracebacks may be printed with local variables."""
+    journal = Journal()
+    journal.fail_at = {"ready"}
+    gate = product.gate(journal)
+    handed_out: list[str] = []
+
+    def recorded(size: int) -> bytes:
+        value = secrets.token_bytes(size)
+        handed_out.append(value.hex())
+        return value
+
+    gate._randomness = recorded
+    with pytest.raises(LedgerUnavailable) as caught:
+        gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    password = handed_out[1]
+    assert len(password) == 64
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__) if frame.f_code.co_name != "recorded"]
+    assert any(frame.f_code.co_name == "issue_once" for frame in frames)
+    for frame in frames:
+        if not frame.f_code.co_filename.endswith("test_product_gate.py"):
+            assert password not in repr(frame.f_locals)
+
+
 # --- with hold points ---
+
+
+def test_one_user_that_cannot_be_proved_quiet_does_not_keep_another_open(local: Product, tables: str) -> None:
+    gate = local.gate(Journal(), (tables, "a"), (tables, "b"))
+    other = gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    busy = gate.issue_once(Purpose.PUBLISHER, publisher_rights(tables, "a", "b"))
+    rule = local.server.holds.set("effect_done", kind="Exchange", user_prefix=busy.name)
+    exchange = Background(lambda: local.send(busy, f"EXCHANGE TABLES {tables}.a AND {tables}.b"))
+    local.server.holds.wait(rule)
+    with pytest.raises(GateNotClosed):
+        gate.close_known(wait=0.2)
+    assert [user_of(local, user.name) for user in (other, busy)] == [[], []]
+    local.server.holds.clear()
+    exchange.join()
+    gate.close_known()
 
 
 def test_a_request_authenticated_before_the_drop_has_no_effect_after_it(local: Product, tables: str) -> None:
