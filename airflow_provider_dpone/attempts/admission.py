@@ -105,6 +105,11 @@ class Admission:
             raise NotEnrolled("the guard is not enrolled any more")
         return Admissible(work.activation, work.workload, guard)
 
+    def interrupted(self, identity: CompositionAttemptIdentity) -> str | None:
+        """The attempt whose admission was interrupted by a time-out, when it was committed all the same."""
+        found = [a.sha256 for a in self._world.attempts.of_task(*identity.coordinates.task())]
+        return identity.digest() if identity.digest() in found else None
+
     def reusable(self, work: Admissible, coordinates: TaskCoordinates, plan_sha256: str) -> StoredPublication | None:
         """The publication of this task's previous try, when this try is its retry and all of it still holds.
 
@@ -112,9 +117,10 @@ class Admission:
         and not a clear (``max_tries`` did not grow), the rendered plan is equal, and its generation is the guard's
         latest publication. Whether the target carries it now was seen by :meth:`look`.
         """
-        mine = (coordinates.dag_id, coordinates.run_id, coordinates.task_id, coordinates.map_index)
         earlier = [
-            a for a in self._world.attempts.of_task(*mine) if a.identity.coordinates.try_number < coordinates.try_number
+            a
+            for a in self._world.attempts.of_task(*coordinates.task())
+            if a.identity.coordinates.try_number < coordinates.try_number
         ]
         if not earlier:
             return None

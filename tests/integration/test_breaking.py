@@ -1,0 +1,451 @@
+"""Sequences that once broke a promise, or look as if they could: each ends known, closed and with one writer."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_dpone.attempts.settle import Cause, Settler
+from airflow_provider_dpone.attempts.steps import StopFlag
+from airflow_provider_dpone.attempts.world import World
+from airflow_provider_dpone.contracts.limits import SnapshotLimits
+from airflow_provider_dpone.contracts.proofs import Adjudication
+from airflow_provider_dpone.contracts.states import AttemptState, PublicationState
+from airflow_provider_dpone.errors import (
+    AdjudicationRefused,
+    CeilingExceeded,
+    Fenced,
+    LedgerRule,
+    NotPublished,
+    PublicationUnknown,
+    ReleaseChanging,
+    Stopped,
+    TargetUnsupported,
+)
+from airflow_provider_dpone.ledger.activations import CompositionActivationStore
+from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
+from tests.attempt_process import AttemptProcess
+from tests.snapshot_world import SnapshotWorld
+
+
+class TaskTimeout(BaseException):
+    """As Airflow's own time-out: no Exception."""
+
+
+@pytest.fixture
+def orders(world: SnapshotWorld) -> Iterator[SnapshotWorld]:
+    """An enrolled table whose old rows are 1..10 and whose source has 100 rows."""
+    world.pg("CREATE TABLE orders (id bigint NOT NULL, name text)")
+    world.pg("INSERT INTO orders SELECT i, 'name ' || i FROM generate_series(1, 100) i")
+    world.ch(f"CREATE TABLE {world.database}.orders (id Int64, name Nullable(String)) ENGINE = MergeTree ORDER BY id")
+    world.ch(f"INSERT INTO {world.database}.orders SELECT number + 1, 'old' FROM numbers(10)")
+    world.activate("orders")
+    yield world
+    world.clickhouse.holds.clear()
+
+
+def _instance(at: int) -> str:
+    """A task instance's UUID as Airflow makes it: version 7, ordered by time."""
+    return str(uuid.UUID(int=at << 80 | 7 << 76 | secrets.randbits(12) << 64 | 2 << 62 | secrets.randbits(62)))
+
+
+def _settled(world: SnapshotWorld, **expected: int) -> None:
+    names = ("running", "succeeded", "failed", "commit_unknown", "open_guards", "open_gates")
+    assert world.ledger_counts() == dict.fromkeys(names, 0) | expected
+    assert world.issued_users() == []
+
+
+def _count(world: SnapshotWorld, table: str = "orders") -> int:
+    return int(world.ch(f"SELECT count() FROM {world.database}.{table}")[0][0])
+
+
+def _world(orders: SnapshotWorld, *, admin: bool = False) -> World:
+    target = orders.target()
+    return World(orders.ledger.admin() if admin else orders.ledger.runtime(), target, target.service_id())
+
+
+def _killed(orders: SnapshotWorld, point: str, kind: str, prefix: str) -> None:
+    """An attempt whose worker died while one of its requests stood at a hold point; the request goes on after it."""
+    hold = orders.clickhouse.holds.set(point, kind=kind, user_prefix=prefix)
+    worker = AttemptProcess(orders, "orders")
+    orders.clickhouse.holds.wait(hold)
+    worker.kill()
+    orders.clickhouse.holds.clear(hold)
+
+
+def _signed(attempt: str, state: AttemptState) -> Adjudication:
+    return Adjudication(
+        attempt_sha256=attempt, state=state, decided_by="dba", statement="looked at both", decided_at="2026-01-01T00:00:00Z"
+    )  # fmt: skip
+
+
+# --- an older process of the same task --------------------------------------------------------------------------
+
+
+def test_an_earlier_instance_that_starts_late_neither_fences_nor_outruns_its_successor(orders: SnapshotWorld) -> None:
+    """C09: frozen before it asked for admission; its successor is at work, then done."""
+    hold = orders.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
+    successor = AttemptProcess(orders, "orders", try_number=2, task_instance_id=_instance(2))
+    orders.clickhouse.holds.wait(hold)
+    with pytest.raises(Fenced):
+        orders.cell("orders", try_number=1, task_instance_id=_instance(1)).run()
+    orders.clickhouse.holds.clear(hold)
+    assert successor.result()["state"] == "PUBLISHED"
+    with pytest.raises(Fenced):
+        orders.cell("orders", try_number=1, task_instance_id=_instance(1)).run()
+    assert orders.exchanges() == 1
+    _settled(orders, succeeded=1)
+    recreated = orders.cell("orders", try_number=1, task_instance_id=_instance(3)).run()  # a run deleted and made again
+    assert (recreated.state, recreated.reused) == ("PUBLISHED", False)
+
+
+# --- settlers beside one another --------------------------------------------------------------------------------
+
+
+def test_two_settlers_of_one_unpublished_attempt_both_find_its_end(orders: SnapshotWorld) -> None:
+    _killed(orders, "checked", "Insert", "dpone_ingest")
+    mine, other = _world(orders), _world(orders)
+    [stored] = mine.attempts.all_open()
+    finalize = mine.attempts.finalize
+
+    def late(*args: Any) -> Any:
+        assert Settler(other).settle(stored, Cause("DPONE_FENCED", "the reaper")).state is AttemptState.FAILED
+        return finalize(*args)
+
+    mine.attempts.finalize = late  # type: ignore[method-assign]
+    assert Settler(mine).settle(stored, Cause("DPONE_FENCED", "the retry")).state is AttemptState.FAILED
+    _settled(orders, failed=1)
+
+
+def test_two_settlers_of_one_published_attempt_both_find_it_published(orders: SnapshotWorld) -> None:
+    _killed(orders, "effect_done", "Exchange", "dpone_publisher")
+    mine, other = _world(orders), _world(orders)
+    [stored] = mine.attempts.all_open()
+    resolve = mine.publications.resolve
+
+    def late(*args: Any) -> Any:
+        assert Settler(other).settle(stored, Cause("DPONE_FENCED", "the reaper")).state is AttemptState.SUCCEEDED
+        return resolve(*args)
+
+    mine.publications.resolve = late  # type: ignore[method-assign]
+    assert Settler(mine).settle(stored, Cause("DPONE_FENCED", "the retry")).state is AttemptState.SUCCEEDED
+    assert orders.exchanges() == 1
+    _settled(orders, succeeded=1)
+
+
+def test_two_settlers_of_one_contradictory_attempt_both_find_it_unknown(orders: SnapshotWorld) -> None:
+    _killed(orders, "effect_done", "Exchange", "dpone_publisher")
+    [retained] = orders.generations()
+    orders.ch(f"RENAME TABLE {orders.database}.{retained} TO {orders.database}.aside")
+    mine, other = _world(orders), _world(orders)
+    [stored] = mine.attempts.all_open()
+    resolve = mine.publications.resolve
+
+    def late(*args: Any) -> Any:
+        Settler(other).settle(stored, Cause("DPONE_FENCED", "the reaper"))
+        return resolve(*args)
+
+    mine.publications.resolve = late  # type: ignore[method-assign]
+    assert Settler(mine).settle(stored, Cause("DPONE_FENCED", "the retry")).state is AttemptState.COMMIT_UNKNOWN
+    orders.ch(f"RENAME TABLE {orders.database}.aside TO {orders.database}.{retained}")
+    assert Settler(_world(orders)).settle(stored, Cause("DPONE_FENCED", "repaired")).state is AttemptState.SUCCEEDED
+    _settled(orders, succeeded=1)
+
+
+# --- what a person decides --------------------------------------------------------------------------------------
+
+
+def test_altered_generation_of_an_unclaimed_publication_can_be_adjudicated(orders: SnapshotWorld) -> None:
+    """The generation vanished between preparing and claiming: nothing was sent, yet nothing can be observed either."""
+    cell = orders.cell("orders")
+
+    def vanish() -> None:
+        [generation] = orders.generations()
+        orders.ch(f"DROP TABLE {orders.database}.{generation} SYNC")
+        raise Stopped("asked to stop")
+
+    cell._world.publications._before_claim = vanish
+    with pytest.raises(PublicationUnknown):
+        cell.run()
+    with pytest.raises(PublicationUnknown):
+        orders.cell("orders", try_number=2).run()
+    admin = _world(orders, admin=True)
+    [stored] = admin.attempts.all_open()
+    assert stored.state is AttemptState.COMMIT_UNKNOWN
+    signed = _signed(stored.sha256, AttemptState.FAILED)
+    ended = Settler(admin).resolve(stored.sha256, Cause("DPONE_ADJUDICATED", "by hand"), adjudication=signed)
+    assert ended.state is AttemptState.FAILED
+    assert orders.exchanges() == 0
+    assert orders.cell("orders", try_number=3).run().state == "PUBLISHED"
+    _settled(orders, failed=1, succeeded=1)
+
+
+def test_only_an_attempt_that_observation_cannot_settle_is_adjudicated(orders: SnapshotWorld) -> None:
+    _killed(orders, "checked", "Insert", "dpone_ingest")
+    admin = _world(orders, admin=True)
+    [stored] = admin.attempts.all_open()
+    signed = _signed(stored.sha256, AttemptState.SUCCEEDED)
+    with pytest.raises(AdjudicationRefused):
+        Settler(admin).resolve(stored.sha256, Cause("DPONE_ADJUDICATED", "by hand"), adjudication=signed)
+    assert orders.ledger_counts()["running"] == 1
+    assert Settler(admin).settle(stored, Cause("DPONE_FENCED", "test")).state is AttemptState.FAILED
+    _settled(orders, failed=1)
+
+
+def test_adjudication_cannot_contradict_what_was_observed(orders: SnapshotWorld) -> None:
+    """The publication was proved PUBLISHED and only the attempt's end is missing."""
+    _killed(orders, "effect_done", "Exchange", "dpone_publisher")
+    [retained] = orders.generations()
+    orders.ch(f"RENAME TABLE {orders.database}.{retained} TO {orders.database}.aside")
+    admin = _world(orders, admin=True)
+    [stored] = admin.attempts.all_open()
+    settler = Settler(admin)
+    assert settler.settle(stored, Cause("DPONE_FENCED", "test")).state is AttemptState.COMMIT_UNKNOWN
+    orders.ch(f"RENAME TABLE {orders.database}.aside TO {orders.database}.{retained}")
+    publication = admin.publications.of_attempt(stored.sha256)
+    assert publication is not None
+    record = settler._publisher(publication).reconcile(publication.intent.digest())
+    assert record.state is PublicationState.PUBLISHED
+    signed = _signed(stored.sha256, AttemptState.FAILED)
+    with pytest.raises(LedgerRule, match="attempt_publication"):
+        settler.resolve(stored.sha256, Cause("DPONE_ADJUDICATED", "by hand"), adjudication=signed)
+    assert settler.settle(stored, Cause("DPONE_FENCED", "test")).state is AttemptState.SUCCEEDED
+
+
+# --- retention --------------------------------------------------------------------------------------------------
+
+
+def test_removal_that_broke_off_after_its_rename_is_finished_by_the_next_one(orders: SnapshotWorld) -> None:
+    orders.cell("orders", run_id="run1").run()
+    orders.clickhouse.holds.set("answer", "cut", kind="Rename")
+    with pytest.raises(Exception, match="DPONE_ANSWER_LOST"):
+        orders.retention("orders", keep=0).run()
+    [moved] = orders.generations()
+    assert moved.startswith("dpone_r_")
+    kept = orders.retention("orders", keep=1, run_id="run2").run()  # it is still the newest predecessor
+    assert (kept.removed, kept.kept) == ((), (moved,))
+    removed = orders.retention("orders", keep=0, run_id="run3").run()
+    assert removed.removed == (moved,)
+    assert orders.generations() == []
+    assert _count(orders) == 100
+
+
+def test_a_table_that_was_once_live_is_no_leftover_of_a_failed_attempt(orders: SnapshotWorld) -> None:
+    """Somebody swapped the target with a failed attempt's generation by hand and accepted it: the old rows stay."""
+    _killed(orders, "answer", "CreateTable", "")
+    [generation] = orders.generations()
+    live = orders.uuid_of("orders")
+    world = _world(orders)
+    [stored] = world.attempts.all_open()
+    Settler(world).settle(stored, Cause("DPONE_FENCED", "test"))
+    orders.ch(f"EXCHANGE TABLES {orders.database}.orders AND {orders.database}.{generation}")
+    orders.enrol("orders")
+    receipt = orders.retention("orders", keep=0, run_id="run2").run()
+    assert (receipt.removed, receipt.kept) == ((), (generation,))
+    assert orders.uuid_of(generation) == live
+    assert _count(orders, generation) == 10
+
+
+# --- stopped and timed out --------------------------------------------------------------------------------------
+
+
+def test_stopped_while_a_user_is_being_created_ends_with_its_name_taken(orders: SnapshotWorld) -> None:
+    """on_kill takes the name before CREATE USER arrives: the attempt still ends, as stopped."""
+    stop = StopFlag()
+    cell = orders.cell("orders", stop=stop)
+    hold = orders.clickhouse.holds.set("authenticated", kind="CreateUser")
+    seen: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            cell.run()
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            seen.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    orders.clickhouse.holds.wait(hold)
+    stop.set("SIGTERM")
+    cell.kill()
+    orders.clickhouse.holds.clear(hold)
+    thread.join(30)
+    assert [type(error) for error in seen] == [Stopped]
+    _settled(orders, failed=1)
+
+
+def test_time_out_right_after_admission_was_committed_still_ends_the_attempt(orders: SnapshotWorld) -> None:
+    cell = orders.cell("orders")
+    admit_once = cell._world.attempts.admit_once
+
+    def admitted_then_timed_out(identity: Any) -> str:
+        admit_once(identity)
+        raise TaskTimeout
+
+    cell._world.attempts.admit_once = admitted_then_timed_out  # type: ignore[method-assign]
+    with pytest.raises(TaskTimeout):
+        cell.run()
+    _settled(orders, failed=1)
+
+
+def test_time_out_in_the_middle_of_any_ledger_write_ends_known(orders: SnapshotWorld) -> None:
+    """The write is committed, its read-back interrupted: what is in the ledger decides, never what was heard."""
+    for number in range(1, 40):
+        cell = orders.cell("orders", run_id=str(number))
+        ledger, writes = cell._world.ledger, [0]
+        read_back = ledger._read_back
+
+        def interrupted(*args: Any, nth: int = number, seen: list[int] = writes, original: Any = read_back) -> None:
+            seen[0] += 1
+            if seen[0] == nth:
+                raise TaskTimeout
+            original(*args)
+
+        ledger._read_back = interrupted  # type: ignore[method-assign]
+        try:
+            cell.run()
+        except TaskTimeout:
+            counts = orders.ledger_counts()
+            assert (counts["running"], counts["open_guards"], counts["open_gates"]) == (0, 0, 0), number
+            continue
+        assert writes[0] < number
+        break
+    else:
+        pytest.fail("an attempt does not end")
+    assert number > 12
+    assert orders.issued_users() == []
+    assert orders.exchanges() == orders.ledger_counts()["succeeded"]
+
+
+# --- another run in between -------------------------------------------------------------------------------------
+
+
+def test_a_whole_other_run_between_preflight_and_admission_is_no_foreign_change(orders: SnapshotWorld) -> None:
+    cell = orders.cell("orders", run_id="slow")
+    admit_once = cell._world.attempts.admit_once
+
+    def overtaken(identity: Any) -> str:
+        orders.cell("orders", run_id="fast").run()
+        return admit_once(identity)
+
+    cell._world.attempts.admit_once = overtaken  # type: ignore[method-assign]
+    assert cell.run().state == "PUBLISHED"
+    assert orders.exchanges() == 2
+    _settled(orders, succeeded=2)
+
+
+def test_an_attempt_admitted_before_its_release_retires_may_finish_and_no_other_begins(orders: SnapshotWorld) -> None:
+    hold = orders.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
+    worker = AttemptProcess(orders, "orders")
+    orders.clickhouse.holds.wait(hold)
+    store = CompositionActivationStore(orders.ledger.runtime())
+    current = store.require_active("test")
+    store.begin_retirement(current.sha256)
+    with pytest.raises(ReleaseChanging) as caught:
+        orders.cell("orders", run_id="other").run()
+    assert caught.value.retryable
+    orders.clickhouse.holds.clear(hold)
+    assert worker.result()["state"] == "PUBLISHED"
+    store.finalize_retirement(current.sha256)
+    _settled(orders, succeeded=1)
+
+
+def test_re_enrolment_is_refused_while_an_attempt_is_at_work(orders: SnapshotWorld) -> None:
+    hold = orders.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
+    worker = AttemptProcess(orders, "orders")
+    orders.clickhouse.holds.wait(hold)
+    with pytest.raises(Exception, match="DPONE_GUARD_HELD"):
+        orders.enrol("orders")
+    orders.clickhouse.holds.clear(hold)
+    assert worker.result()["state"] == "PUBLISHED"
+
+
+def test_a_marker_taken_away_in_mid_attempt_sends_nothing(orders: SnapshotWorld) -> None:
+    """One database has one ledger: it is compared at publication too."""
+    cell = orders.cell("orders")
+    cell._world.publications._before_claim = lambda: orders.ch(f"TRUNCATE TABLE {orders.database}.dpone_marker")
+    with pytest.raises(NotPublished, match="DPONE_ENROLLED_ELSEWHERE"):
+        cell.run()
+    assert orders.exchanges() == 0
+    _settled(orders, failed=1)
+
+
+# --- names and numbers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "x" * 700])
+def test_any_name_of_an_ambient_writer_leaves_a_known_state(orders: SnapshotWorld, name: str) -> None:
+    hold = orders.clickhouse.holds.set("effect_done", kind="Exchange", user_prefix="dpone_publisher")
+    worker = AttemptProcess(orders, "orders")
+    orders.clickhouse.holds.wait(hold)
+    quoted = "`" + name.replace("\n", "\\n") + "`"
+    orders.ch(f"CREATE USER {quoted} IDENTIFIED WITH sha256_password BY 'x'")
+    orders.ch(f"GRANT INSERT ON {orders.database}.orders TO {quoted}")
+    orders.clickhouse.holds.clear(hold)
+    assert worker.result()["code"] == PublicationUnknown.code
+    assert orders.ledger_counts()["commit_unknown"] == 1
+    orders.ch(f"DROP USER {quoted}")
+    assert orders.cell("orders", try_number=2).run().reused
+    assert orders.exchanges() == 1
+    _settled(orders, succeeded=1)
+
+
+def test_bytes_on_the_wire_are_checked_at_the_end_with_their_framing(orders: SnapshotWorld) -> None:
+    sent = orders.cell("orders", run_id="run1").run().wire_bytes
+    limits = SnapshotLimits(max_source_bytes="1 GiB", max_wire_bytes=sent - 1)
+    with pytest.raises(CeilingExceeded, match="max_wire_bytes"):
+        orders.cell("orders", run_id="run2", limits=limits).run()
+    assert orders.exchanges() == 1
+    _settled(orders, succeeded=1, failed=1)
+
+
+def test_names_of_our_own_tables_cannot_be_enrolled(orders: SnapshotWorld) -> None:
+    receipt = orders.cell("orders").run()
+    for name in (receipt.retained_table.split(".")[1], "dpone_marker"):
+        with pytest.raises(TargetUnsupported, match="reserved"):
+            orders.enrol(name)
+
+
+# --- users that came back ---------------------------------------------------------------------------------------
+
+
+def test_a_user_that_came_back_long_after_its_attempt_ended_is_swept_away(orders: SnapshotWorld) -> None:
+    """A power loss can revert a DROP USER that was answered."""
+    receipt = orders.cell("orders", run_id="run1").run()
+    world = _world(orders)
+    [closed, _] = world.journal(receipt.attempt_sha256).principals()
+    foreign = f"dpone_ingest_{secrets.token_hex(16)}"
+    for name in (closed.name, foreign):
+        orders.ch(f"CREATE USER {name} IDENTIFIED WITH sha256_password BY 'back'")
+    hold = orders.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
+    worker = AttemptProcess(orders, "orders", run_id="run2")
+    orders.clickhouse.holds.wait(hold)
+    assert Settler(world).sweep() == [closed.name]
+    orders.clickhouse.holds.clear(hold)
+    assert worker.result()["state"] == "PUBLISHED"
+    assert orders.issued_users() == [foreign]  # of another ledger perhaps: not ours to drop
+    orders.ch(f"DROP USER {foreign}")
+
+
+def test_the_loser_of_a_race_for_a_guard_knows_whom_to_wait_for(orders: SnapshotWorld) -> None:
+    hold = orders.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
+    cell = orders.cell("orders", run_id="slow")
+    admit_once = cell._world.attempts.admit_once
+    winner: list[AttemptProcess] = []
+
+    def overtaken(identity: Any) -> str:
+        winner.append(AttemptProcess(orders, "orders", run_id="fast"))
+        orders.clickhouse.holds.wait(hold)
+        return admit_once(identity)
+
+    cell._world.attempts.admit_once = overtaken  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="DPONE_GUARD_HELD") as caught:
+        cell.run()
+    [stored] = CompositionAttemptStore(orders.ledger.runtime()).all_open()
+    assert caught.value.details["attempt"] == stored.sha256  # type: ignore[attr-defined]
+    orders.clickhouse.holds.clear(hold)
+    assert winner[0].result()["state"] == "PUBLISHED"
