@@ -19,13 +19,13 @@ demo: $(READY)
 
 # Everything CI runs.
 test: $(READY)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 campaign: $(READY)
 	@$(BIN)/python -m pytest tests/campaign
 
 bench: $(READY)
-	@$(BIN)/python tools/bench.py
+	@$(BIN)/python -m tools.bench
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_provider_dpone.attempts.settle import SchedulerView, Settler
 from airflow_provider_dpone.attempts.world import World
@@ -13,7 +13,9 @@ from airflow_provider_dpone.engines.clickhouse.catalog import CatalogView, read_
 from airflow_provider_dpone.enrolment.clickhouse import require_as_enrolled, require_marker
 from airflow_provider_dpone.errors import ActivationMissing, NotEnrolled
 from airflow_provider_dpone.ledger.activations import Guard, StoredActivation
+from airflow_provider_dpone.ledger.attempts import StoredAttempt
 from airflow_provider_dpone.ledger.publications import StoredPublication
+from airflow_provider_dpone.ledger.stores import Stores
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Admissible:
     activation: StoredActivation
     workload: WorkloadAdmission
     guard: Guard
+    tried_before: bool
+    """Whether the ledger has an earlier try of this task."""
 
     @property
     def database(self) -> str:
@@ -55,23 +59,39 @@ class Admission:
         self._settler = settler
         self._finished = finished
 
-    def admissible(self, environment: str, declaration: WorkloadDeclaration) -> Admissible:
-        """The workload in the active release, exactly as declared, and its guard.
+    def admissible(
+        self, environment: str, declaration: WorkloadDeclaration, coordinates: TaskCoordinates
+    ) -> Admissible:
+        """The workload in the active release, exactly as declared, and its guard, once earlier attempts are settled.
 
         :raises ActivationMissing: no active release, not in it, or declared otherwise.
         :raises NotEnrolled: the target is not enrolled, or lies on another server.
+        :raises GuardHeld, PublicationUnknown: see :meth:`Settler.settle_all`.
         """
-        activation = self._world.activations.require_active(environment)
-        found = [w for w in activation.request.workloads if w.workload_id == declaration.workload_id]
-        if not found or found[0].pack_sha256 != declaration.digest():
-            what = "differs from its declaration in" if found else "is not in"
-            raise ActivationMissing(
-                f"{declaration.workload_id} {what} the active release of environment {environment!r}; activate the "
-                "DAG files as they are now with `dpone-airflow activate --dags-folder ...`, then clear the task",
-                workload=declaration.workload_id,
-                activation=activation.sha256,
-            )
-        guard = self._world.activations.guard(found[0].guard_id)
+        work, holders = self._look_up(environment, declaration, coordinates)
+        if holders:
+            self._settler.settle_all(holders, coordinates, self._finished)
+            work, _ = self._look_up(environment, declaration, coordinates)
+        return work
+
+    def _look_up(
+        self, environment: str, declaration: WorkloadDeclaration, coordinates: TaskCoordinates
+    ) -> tuple[Admissible, list[StoredAttempt]]:
+        """The workload and the attempts that hold its guard, read on one fresh connection."""
+        with self._world.together() as ledger:
+            activation = ledger.activations.require_active(environment)
+            found = [w for w in activation.request.workloads if w.workload_id == declaration.workload_id]
+            if not found or found[0].pack_sha256 != declaration.digest():
+                what = "differs from its declaration in" if found else "is not in"
+                raise ActivationMissing(
+                    f"{declaration.workload_id} {what} the active release of environment {environment!r}; activate the "
+                    "DAG files as they are now with `dpone-airflow activate --dags-folder ...`, then clear the task",
+                    workload=declaration.workload_id,
+                    activation=activation.sha256,
+                )
+            holders = ledger.attempts.open_on([found[0].guard_id])
+            guard = ledger.activations.guard(found[0].guard_id)
+            tried_before = bool(_earlier(ledger, coordinates))
         if guard is None:
             raise NotEnrolled(f"the target of {declaration.workload_id} is not enrolled; run `dpone-airflow enroll`")
         if guard.service_id != self._world.service_id:
@@ -79,11 +99,7 @@ class Admission:
                 f"connection {declaration.target_conn_id!r} leads to server {self._world.service_id}, but the target "
                 f"is enrolled on {guard.service_id}"
             )
-        return Admissible(activation, found[0], guard)
-
-    def settle_earlier(self, work: Admissible, coordinates: TaskCoordinates) -> None:
-        """Settle or wait for earlier attempts on the guard; see :meth:`Settler.settle_guard`."""
-        self._settler.settle_guard(work.guard.guard_id, coordinates, self._finished)
+        return Admissible(activation, found[0], guard, tried_before), holders
 
     def look(self, work: Admissible, *, generation: str | None = None) -> CatalogView:
         """The target is as enrolled and nothing new is attached, seen now.
@@ -99,11 +115,11 @@ class Admission:
         return view
 
     def refreshed(self, work: Admissible) -> Admissible:
-        """The same with its guard read again, after earlier attempts were settled."""
+        """The same with its guard read again: once admitted, nobody else can move it."""
         guard = self._world.activations.guard(work.guard.guard_id)
         if guard is None:
             raise NotEnrolled("the guard is not enrolled any more")
-        return Admissible(work.activation, work.workload, guard)
+        return replace(work, guard=guard)
 
     def interrupted(self, identity: CompositionAttemptIdentity) -> str | None:
         """The attempt whose admission was interrupted by a time-out, when it was committed all the same."""
@@ -117,13 +133,10 @@ class Admission:
         and not a clear (``max_tries`` did not grow), the rendered plan is equal, and its generation is the guard's
         latest publication. Whether the target carries it now was seen by :meth:`look`.
         """
-        earlier = [
-            a
-            for a in self._world.attempts.of_task(*coordinates.task())
-            if a.identity.coordinates.try_number < coordinates.try_number
-        ]
-        if not earlier:
+        if not work.tried_before:
             return None
+        with self._world.together() as ledger:
+            earlier = _earlier(ledger, coordinates)
         last = earlier[-1]
         if (
             last.state is not AttemptState.SUCCEEDED
@@ -141,3 +154,9 @@ class Admission:
         ):
             return None
         return publication
+
+
+def _earlier(ledger: Stores, coordinates: TaskCoordinates) -> list[StoredAttempt]:
+    """Earlier tries of the same task of the same run, oldest first."""
+    mine = (coordinates.dag_id, coordinates.run_id, coordinates.task_id, coordinates.map_index)
+    return [a for a in ledger.attempts.of_task(*mine) if a.identity.coordinates.try_number < coordinates.try_number]

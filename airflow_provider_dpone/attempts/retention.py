@@ -66,9 +66,7 @@ class RetentionCell:
         """
         work, steps, world = self._work, self._steps, self._world
         with steps("admission", "looking at the active release and earlier attempts"):
-            admissible = self._admission.admissible(work.environment, work.declaration)
-            self._admission.settle_earlier(admissible, work.coordinates)
-            admissible = self._admission.refreshed(admissible)
+            admissible = self._admission.admissible(work.environment, work.declaration, work.coordinates)
             self._admission.look(admissible)
         removable, kept = self._candidates(admissible)
         if not removable:

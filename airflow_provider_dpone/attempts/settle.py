@@ -8,7 +8,7 @@ observed stays as it is: the guards remain held and a later call goes on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from airflow_provider_dpone.attempts.world import World, utc_now
@@ -82,8 +82,8 @@ class Settler:
         self._world.attempts.fence(stored.sha256)
         return self.resolve(stored.sha256, cause)
 
-    def settle_guard(self, guard_id: str, mine: TaskCoordinates, finished: SchedulerView) -> None:
-        """Settle every earlier attempt that holds a guard, or say why it must be waited for.
+    def settle_all(self, holders: Sequence[StoredAttempt], mine: TaskCoordinates, finished: SchedulerView) -> None:
+        """Settle earlier attempts that hold a guard, or say why one must be waited for.
 
         A predecessor of the same task is always fenced: fencing is safe, it only costs work. An attempt of another
         run is fenced when Airflow reports it finished or superseded.
@@ -92,7 +92,7 @@ class Settler:
         :raises Fenced: a later instance of this very task holds it; this one is the orphan.
         :raises PublicationUnknown: an earlier attempt cannot be settled by observation.
         """
-        for stored in self._world.attempts.open_on([guard_id]):
+        for stored in holders:
             theirs = stored.identity.coordinates
             if theirs.task_instance_id != mine.task_instance_id:
                 if mine.superseded_by(theirs):
@@ -127,15 +127,20 @@ class Settler:
         :raises AdjudicationRefused: observation may still settle it, so nobody decides.
         """
         world = self._world
-        stored = world.attempts.read_exact(attempt_sha256)
+        with world.together() as ledger:
+            stored = ledger.attempts.read_exact(attempt_sha256)
+            principals = ledger.journal(attempt_sha256).principals()
+            publication = ledger.publications.of_attempt(attempt_sha256)
         if stored.state in TERMINAL_ATTEMPTS:
             return stored
         if adjudication is not None and stored.state is not AttemptState.COMMIT_UNKNOWN:
             raise AdjudicationRefused(
                 f"attempt {attempt_sha256} is {stored.state.name}; run `dpone-airflow reconcile {attempt_sha256[7:19]}`"
             )
-        self.close_gates(attempt_sha256)
-        publication = world.publications.of_attempt(attempt_sha256)
+        unclosed = [principal.name for principal in principals if principal.state is not GateState.CLOSED]
+        if unclosed:
+            self._close_gates(attempt_sha256, unclosed)
+            publication = world.publications.of_attempt(attempt_sha256)
         if publication is not None and publication.record.state not in TERMINAL_PUBLICATIONS and adjudication is None:
             try:
                 self._publisher(publication).reconcile(publication.intent.digest())
@@ -182,13 +187,12 @@ class Settler:
         closed = closed_principals(world.ledger, world.service_id, found)
         return [name for name, attempt in closed if world.gate_of(attempt).remove_leftover(name) is not None]
 
-    def close_gates(self, attempt_sha256: str) -> None:
-        """Close every principal of an attempt. On the server even when the ledger is away: that only takes rights."""
+    def _close_gates(self, attempt_sha256: str, names: Sequence[str]) -> None:
+        """Close principals of an attempt. On the server even when the ledger is away: that only takes rights."""
         gate = self._world.gate_of(attempt_sha256)
         try:
-            for principal in self._world.journal(attempt_sha256).principals():
-                if principal.state is not GateState.CLOSED:
-                    gate.close(principal.name)
+            for name in names:
+                gate.close(name)
         except (LedgerUnavailable, LedgerBusy, CommitUnknown, LedgerMismatch):
             gate.close_known()
             raise
@@ -198,13 +202,15 @@ class Settler:
     ) -> SnapshotReceipt:
         """The receipt of a PUBLISHED publication, rebuilt from the ledger's originals."""
         world, intent = self._world, publication.intent
-        generation = world.publications.generation(intent.generation_sha256)
+        with world.together() as ledger:
+            generation = ledger.publications.generation(intent.generation_sha256)
+            workload_id = ledger.attempts.read_exact(intent.attempt_sha256).identity.workload_id
         return SnapshotReceipt(
             family=intent.family,
             stand_in=is_stand_in(world),
             state="PUBLISHED",
             reused=reused,
-            workload_id=world.attempts.read_exact(intent.attempt_sha256).identity.workload_id,
+            workload_id=workload_id,
             attempt_sha256=intent.attempt_sha256,
             intent_sha256=intent.digest(),
             publication_sha256=publication.record.digest(),

@@ -17,7 +17,12 @@ from airflow_provider_dpone.contracts.columns import TableAggregates
 from airflow_provider_dpone.contracts.identity import TaskCoordinates, generation_name
 from airflow_provider_dpone.contracts.limits import LimitsDocument
 from airflow_provider_dpone.contracts.ports import IssuedCredential
-from airflow_provider_dpone.contracts.publication import GenerationRecord, SnapshotTarget, SourceSnapshotRef
+from airflow_provider_dpone.contracts.publication import (
+    GenerationRecord,
+    SnapshotTarget,
+    SourceSnapshotRef,
+    exchange_query_id,
+)
 from airflow_provider_dpone.contracts.receipts import SnapshotReceipt
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import AttemptState, DispatchState, Purpose
@@ -109,9 +114,7 @@ class SnapshotCell:
         """
         work, steps = self._work, self._steps
         with steps("admission", "looking at the active release and earlier attempts"):
-            admissible = self._admission.admissible(work.environment, work.declaration)
-            self._admission.settle_earlier(admissible, work.coordinates)
-            admissible = self._admission.refreshed(admissible)
+            admissible = self._admission.admissible(work.environment, work.declaration, work.coordinates)
         with steps("preflight", "checking source, target, types and limits"):
             self._admission.look(admissible)
             conversion = self._plan(admissible)
@@ -175,7 +178,9 @@ class SnapshotCell:
         copied = self._copy(admissible, conversion, generation, retained)
         with steps("reconcile", "reconciling source and generation in two independent ways"):
             record = self._seal(admissible, conversion, generation, retained, copied)
-            generation_sha256 = world.attempts.record(EvidenceKind.GENERATION, attempt, record)
+            generation_sha256 = world.attempts.record(
+                attempt, (EvidenceKind.AGGREGATES, copied.source_aggregates), (EvidenceKind.GENERATION, record)
+            )[-1]
         gate = world.gate_of(attempt)
         with steps("publisher", "issuing the publisher"):
             rights = publisher_rights(admissible.database, admissible.table, generation)
@@ -195,14 +200,13 @@ class SnapshotCell:
         identity = admissible.identity(self._work.coordinates, self._work.plan_sha256())
         with steps("publish", f"publishing {admissible.database}.{admissible.table}"):
             prepared = publisher.prepare(identity, generation_sha256)
-            intent, _ = world.publications.read(prepared.intent_sha256)
-            gate.note_dispatch(credential.name, intent.query_id())
+            gate.note_dispatch(credential.name, exchange_query_id(prepared.intent_sha256))
             publisher.publish(prepared.intent_sha256)
 
     def _copy(self, admissible: Admissible, conversion: Conversion, generation: str, retained: list[str]) -> _Copied:
         world, steps, work = self._world, self._steps, self._work
         attempt = admitted(self._attempt)
-        gate, journal = world.gate_of(attempt), world.journal(attempt)
+        gate = world.gate_of(attempt, [admissible.guard])
         with steps("ingest user", "issuing the ingest user"):
             ingest = gate.issue_once(Purpose.INGEST, ingest_rights(admissible.database, generation))
         try:
@@ -222,10 +226,10 @@ class SnapshotCell:
                 )
         finally:
             with steps("ingest closed", "closing the ingest user and proving it quiet", always=True):
-                gate.close(ingest.name)
-        [closed] = [p.closure_sha256 for p in journal.principals() if p.name == ingest.name]
-        assert closed is not None
-        return _Copied(result, wire_bytes, source, aggregates.result(), ingest, closed)
+                evidence = gate.close(ingest.name)
+        if evidence is None:
+            raise Fenced("somebody else closed the ingest user of this attempt")
+        return _Copied(result, wire_bytes, source, aggregates.result(), ingest, evidence[0].digest())
 
     def _stream(
         self,
@@ -324,7 +328,6 @@ class SnapshotCell:
         storage.require_within(work.limits)
         facts = self._admission.look(admissible, generation=generation).table(generation)
         attempt = admitted(self._attempt)
-        world.attempts.record(EvidenceKind.AGGREGATES, attempt, copied.source_aggregates)
         return GenerationRecord(
             family=admissible.activation.request.family,
             attempt_sha256=attempt,

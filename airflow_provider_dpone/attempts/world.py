@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.contracts.identity import generation_name, retired_prefix
-from airflow_provider_dpone.contracts.states import PublicationState
 from airflow_provider_dpone.engines.clickhouse.control import NativeControl, require_same_server
 from airflow_provider_dpone.engines.clickhouse.gate import ClickHouseGate
 from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy
 from airflow_provider_dpone.engines.clickhouse.wire import ClickHouseHttp, Login
-from airflow_provider_dpone.ledger.activations import CompositionActivationStore
-from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
+from airflow_provider_dpone.ledger.activations import Guard
 from airflow_provider_dpone.ledger.journal import LedgerJournal
-from airflow_provider_dpone.ledger.publications import LedgerPublicationStore
+from airflow_provider_dpone.ledger.stores import Stores
 from airflow_provider_dpone.ledger.transaction import Ledger
 from airflow_provider_dpone.publication.authority import LedgerPublicationAuthority
 
@@ -51,37 +49,41 @@ class World:
     gates: dict[str, ClickHouseGate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.attempts = CompositionAttemptStore(self.ledger)
-        self.activations = CompositionActivationStore(self.ledger)
-        self.publications = LedgerPublicationStore(self.ledger, self.checkpoint)
-        self.authority = LedgerPublicationAuthority(self.ledger, self.gate_of)
+        stores = Stores(self.ledger, self.checkpoint)
+        self.attempts, self.activations, self.publications = stores.attempts, stores.activations, stores.publications
+        self.together = stores.together
+        self.authority = LedgerPublicationAuthority(stores, self.gate_of)
 
     def journal(self, attempt_sha256: str) -> LedgerJournal:
         """The journal of an attempt."""
         return LedgerJournal(self.ledger, attempt_sha256)
 
-    def gate_of(self, attempt_sha256: str) -> ClickHouseGate:
-        """The gate of an attempt, made once: it remembers what this process issued."""
+    def gate_of(self, attempt_sha256: str, held: Sequence[Guard] | None = None) -> ClickHouseGate:
+        """The gate of an attempt, made once: it remembers what this process issued.
+
+        :param held: the guards the attempt holds, when the caller knows; otherwise they are read.
+        """
         if attempt_sha256 not in self.gates:
-            stored = self.attempts.read_exact(attempt_sha256)
-            tables: list[tuple[str, str]] = []
-            for held in stored.identity.guard_epochs:
-                guard = self.activations.guard(held.guard_id)
-                if guard is not None:
-                    database = guard.enrolment.marker.database
-                    tables += [
-                        (database, guard.enrolment.target_table),
-                        (database, generation_name(attempt_sha256)),
-                    ]
+            held = self._held(attempt_sha256) if held is None else held
             self.gates[attempt_sha256] = ClickHouseGate(
                 self.target.control,
                 self.service_id,
                 self.journal(attempt_sha256),
                 self.target.policy,
-                tables=tables,
+                tables=[
+                    (guard.enrolment.marker.database, name)
+                    for guard in held
+                    for name in (guard.enrolment.target_table, generation_name(attempt_sha256))
+                ],
                 checkpoint=self.checkpoint,
             )
         return self.gates[attempt_sha256]
+
+    def _held(self, attempt_sha256: str) -> list[Guard]:
+        with self.together() as ledger:
+            epochs = ledger.attempts.read_exact(attempt_sha256).identity.guard_epochs
+            found = [ledger.activations.guard(held.guard_id) for held in epochs]
+        return [guard for guard in found if guard is not None]
 
     def gates_made(self, attempt_sha256: str | None) -> list[ClickHouseGate]:
         """The gate this process made for an attempt, if it did; asks nobody."""
@@ -89,12 +91,9 @@ class World:
 
     def retained(self, guard_id: str, enrolment: TargetEnrolment, *, but: str = "") -> list[str]:
         """Names of generations of a guard that still exist on the server: published predecessors and leftovers."""
-        names = {
-            p.intent.target.generation_table
-            for p in self.publications.of_guard(guard_id)
-            if p.record.state is not PublicationState.PREPARED
-        }
-        ended = [a.sha256 for a in self.attempts.ended_on(guard_id)]
+        with self.together() as ledger:
+            names = ledger.publications.generations(guard_id)
+            ended = ledger.attempts.digests_ended_on(guard_id)
         names |= {generation_name(sha256) for sha256 in ended}
         names.discard(but)
         retired = [retired_prefix(sha256) for sha256 in ended]

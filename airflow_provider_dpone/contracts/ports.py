@@ -96,12 +96,16 @@ class PrincipalJournal(Protocol):
 
     def ready(self, *, name: str, principal_uuid: str) -> None: ...
 
-    def closing(self, *, name: str) -> None:
-        """Idempotent for CLOSING and CLOSED; always allowed, also for a fenced attempt."""
+    def closing(self, *, name: str) -> JournaledPrincipal:
+        """Idempotent for CLOSING and CLOSED; always allowed, also for a fenced attempt. Returns the principal as it is
+        then: nothing more can be claimed under it."""
         ...
 
-    def closed(self, *, name: str, evidence: Sequence[Document]) -> None:
-        """CLOSING -> CLOSED with its closure and quiescence originals; settles dispatches still claimed."""
+    def closed(self, *, name: str, evidence: Sequence[Document]) -> bool:
+        """CLOSING -> CLOSED with its closure and quiescence originals; settles dispatches still claimed.
+
+        :returns: False when somebody else had closed it: then that evidence stands.
+        """
         ...
 
     def principals(self) -> list[JournaledPrincipal]: ...

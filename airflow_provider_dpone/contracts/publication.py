@@ -143,7 +143,12 @@ class SnapshotIntent(Document):
 
     def query_id(self) -> str:
         """The ClickHouse ``query_id`` of the one EXCHANGE, derived from the digest of the intent."""
-        return str(uuid.uuid5(_EXCHANGE_NAMESPACE, self.digest()))
+        return exchange_query_id(self.digest())
+
+
+def exchange_query_id(intent_sha256: str) -> str:
+    """The ClickHouse ``query_id`` of the one EXCHANGE of an intent."""
+    return str(uuid.uuid5(_EXCHANGE_NAMESPACE, intent_sha256))
 
 
 class PublisherClosure(Document):

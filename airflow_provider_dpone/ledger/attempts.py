@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, select, true
+from sqlalchemy import ColumnElement, Connection, and_, select, true
 
 from airflow_provider_dpone.contracts.canonical import Document, digest_bytes, digest_of
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
@@ -205,9 +205,12 @@ class CompositionAttemptStore:
 
     def ended_on(self, guard_id: str) -> list[StoredAttempt]:
         """Attempts on a guard that are SUCCEEDED or FAILED, oldest first."""
-        made = select(attempt_guard.c.attempt_sha256).where(attempt_guard.c.guard_id == digest_bytes(guard_id))
-        ended = attempt.c.state.in_([int(s) for s in TERMINAL_ATTEMPTS])
-        return self._ledger.read(lambda c: self._rows(c, attempt.c.attempt_sha256.in_(made), ended))
+        return self._ledger.read(lambda c: self._rows(c, *_ended_on(guard_id)))
+
+    def digests_ended_on(self, guard_id: str) -> list[str]:
+        """Digests of the attempts on a guard that are SUCCEEDED or FAILED."""
+        query = select(attempt.c.attempt_sha256).where(*_ended_on(guard_id))
+        return self._ledger.read(lambda c: [str(hexed(sha256)) for sha256 in c.execute(query).scalars()])
 
     def fence(self, attempt_sha256: str) -> None:
         """From here on the database refuses every principal, READY, dispatch, claim and publication of it."""
@@ -260,7 +263,7 @@ class CompositionAttemptStore:
     ) -> StoredAttempt:
         key = {"attempt_sha256": digest_bytes(attempt_sha256)}
 
-        def change(tx: Tx) -> None:
+        def change(tx: Tx) -> StoredAttempt:
             stored = self._rows(tx.connection, attempt.c.attempt_sha256 == key["attempt_sha256"])[0]
             journal = tx.connection.execute(
                 select(principal).where(principal.c.attempt_sha256 == key["attempt_sha256"])
@@ -287,6 +290,7 @@ class CompositionAttemptStore:
                     document = _proof(stored, rows, kind, shas, None)
                     to[column] = digest_bytes(tx.record(EvidenceKind.PROOF, attempt_sha256, document))
             tx.move(attempt, key, expect={"state": int(before)}, to=to)
+            ended = tx.row(attempt, **key)
             if outcome.state in TERMINAL_ATTEMPTS:
                 for held in stored.identity.guard_epochs:
                     tx.move(
@@ -295,9 +299,9 @@ class CompositionAttemptStore:
                         expect={"is_open": True},
                         to={"is_open": False},
                     )
+            return _stored(ended)
 
-        self._ledger.write(change)
-        return self.read_exact(attempt_sha256)
+        return self._ledger.write(change)
 
     def originals(self, subject: str, kind: EvidenceKind) -> list[bytes]:
         """Complete original documents about a subject, oldest first."""
@@ -312,9 +316,14 @@ class CompositionAttemptStore:
                 raise DocumentInvalid("evidence bytes do not match their key")
         return [document for document, _ in found]
 
-    def record(self, kind: EvidenceKind, subject: str, document: Document) -> str:
-        """Keep one evidence document, read back."""
-        return self._ledger.write(lambda tx: tx.record(kind, subject, document))
+    def record(self, subject: str, *documents: tuple[EvidenceKind, Document]) -> list[str]:
+        """Keep evidence documents about a subject, in one transaction, read back; their digests in order."""
+        return self._ledger.write(lambda tx: [tx.record(kind, subject, document) for kind, document in documents])
+
+
+def _ended_on(guard_id: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    made = select(attempt_guard.c.attempt_sha256).where(attempt_guard.c.guard_id == digest_bytes(guard_id))
+    return attempt.c.attempt_sha256.in_(made), attempt.c.state.in_([int(s) for s in TERMINAL_ATTEMPTS])
 
 
 def _of_task(dag_id: str, run_id: str, task_id: str, map_index: int) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from airflow_provider_dpone.contracts.canonical import Document, digest_bytes
 from airflow_provider_dpone.contracts.ports import JournaledPrincipal
@@ -65,27 +65,35 @@ class LedgerJournal:
 
         self._acting(change)
 
-    def closing(self, *, name: str) -> None:
-        """JOURNALED or READY -> CLOSING; nothing more can be claimed under it. Idempotent, never refused by a fence."""
+    def closing(self, *, name: str) -> JournaledPrincipal:
+        """JOURNALED or READY -> CLOSING; nothing more can be claimed under it. Idempotent, never refused by a fence.
 
-        def change(tx: Tx) -> None:
+        :returns: the principal as it is now, with everything that was claimed under it.
+        """
+
+        def change(tx: Tx) -> JournaledPrincipal:
             key = self._key(tx, name)
             row = tx.row(principal, **key)
             if row is not None and row["state"] in (int(GateState.JOURNALED), int(GateState.READY)):
                 tx.move(principal, key, expect={"state": row["state"]}, to={"state": int(GateState.CLOSING)})
+            [found] = self._principals(tx.connection, principal.c.name == name)
+            return found
 
-        self._ledger.write(change)
+        return self._ledger.write(change)
 
-    def closed(self, *, name: str, evidence: Sequence[Document]) -> None:
-        """CLOSING -> CLOSED with the originals of closure and quiescence; settles what was still claimed."""
+    def closed(self, *, name: str, evidence: Sequence[Document]) -> bool:
+        """CLOSING -> CLOSED with the originals of closure and quiescence; settles what was still claimed.
+
+        :returns: False when another settler had closed it: its evidence stands, this one is not recorded.
+        """
         closure = next(d for d in evidence if isinstance(d, GateClosure))
         quiet = next(d for d in evidence if isinstance(d, QuiescenceObservation))
 
-        def change(tx: Tx) -> None:
+        def change(tx: Tx) -> bool:
             key = self._key(tx, name)
             row = tx.row(principal, **key)
             if row is not None and row["state"] == int(GateState.CLOSED):
-                return
+                return False
             claimed = tx.connection.execute(
                 select(dispatch.c.dispatch_id).where(
                     dispatch.c.principal_name == name,
@@ -110,37 +118,37 @@ class LedgerJournal:
                     "quiescence_sha256": digest_bytes(tx.record(EvidenceKind.QUIESCENCE, self._attempt, quiet)),
                 },
             )
+            return True
 
-        self._ledger.write(change)
+        return self._ledger.write(change)
 
     def principals(self) -> list[JournaledPrincipal]:
         """Every principal of the attempt, in the order journaled."""
+        return self._ledger.read(self._principals)
+
+    def _principals(self, connection: Connection, *where: ColumnElement[bool]) -> list[JournaledPrincipal]:
         mine = digest_bytes(self._attempt)
-
-        def query(connection: Connection) -> list[JournaledPrincipal]:
-            rows = connection.execute(
-                select(principal).where(principal.c.attempt_sha256 == mine).order_by(principal.c.journaled_at)
-            ).mappings()
-            sent = connection.execute(
-                select(dispatch.c.principal_name, dispatch.c.dispatch_id).where(dispatch.c.attempt_sha256 == mine)
-            ).all()
-            return [
-                JournaledPrincipal(
-                    connector=Connector(row["connector"]),
-                    service_id=row["service_id"],
-                    name=row["name"],
-                    purpose=Purpose(row["purpose"]),
-                    attempt_sha256=self._attempt,
-                    state=GateState(row["state"]),
-                    principal_uuid=None if row["principal_uuid"] is None else str(row["principal_uuid"]),
-                    dispatch_ids=tuple(str(d) for name, d in sent if name == row["name"]),
-                    closure_sha256=hexed(row["closure_sha256"]),
-                    quiescence_sha256=hexed(row["quiescence_sha256"]),
-                )
-                for row in rows
-            ]
-
-        return self._ledger.read(query)
+        rows = connection.execute(
+            select(principal).where(principal.c.attempt_sha256 == mine, *where).order_by(principal.c.journaled_at)
+        ).mappings()
+        sent = connection.execute(
+            select(dispatch.c.principal_name, dispatch.c.dispatch_id).where(dispatch.c.attempt_sha256 == mine)
+        ).all()
+        return [
+            JournaledPrincipal(
+                connector=Connector(row["connector"]),
+                service_id=row["service_id"],
+                name=row["name"],
+                purpose=Purpose(row["purpose"]),
+                attempt_sha256=self._attempt,
+                state=GateState(row["state"]),
+                principal_uuid=None if row["principal_uuid"] is None else str(row["principal_uuid"]),
+                dispatch_ids=tuple(str(d) for name, d in sent if name == row["name"]),
+                closure_sha256=hexed(row["closure_sha256"]),
+                quiescence_sha256=hexed(row["quiescence_sha256"]),
+            )
+            for row in rows
+        ]
 
     def claim_dispatch(self, *, dispatch_id: str, name: str, kind: str, statement: str) -> None:
         """Commit the claim of one statement before a byte of it is sent.

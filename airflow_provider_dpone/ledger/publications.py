@@ -113,6 +113,13 @@ class LedgerPublicationStore:
         """Every publication ever prepared on a guard, oldest first."""
         return self._select(publication.c.guard_id == digest_bytes(guard_id))
 
+    def generations(self, guard_id: str) -> set[str]:
+        """Names of the generations that publications of a guard claimed or settled."""
+        names = select(publication.c.generation_table).where(
+            publication.c.guard_id == digest_bytes(guard_id), publication.c.state != int(PublicationState.PREPARED)
+        )
+        return self._ledger.read(lambda c: set(c.execute(names).scalars()))
+
     def generation(self, generation_sha256: str) -> GenerationRecord:
         """The sealed generation record under its digest."""
         raw = self._ledger.read(lambda c: _document(c, digest_bytes(generation_sha256)))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from sqlalchemy import Connection, Table, and_, insert, select, update
+from sqlalchemy import Connection, Insert, RowMapping, Table, Update, and_, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from airflow_provider_dpone.contracts.canonical import Document, digest_bytes, digest_of
@@ -24,7 +24,7 @@ from airflow_provider_dpone.errors import (
     LedgerUnavailable,
 )
 from airflow_provider_dpone.ledger.dialects.base import Dialect, Failure, Fault
-from airflow_provider_dpone.ledger.schema import SCHEMA_VERSION, EvidenceKind, evidence, ledger_meta
+from airflow_provider_dpone.ledger.schema import SCHEMA_VERSION, EvidenceKind, evidence
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -35,34 +35,41 @@ class _Touched:
     table: Table
     key: Row
     before: Row | None
-    after: Row | None = None
+    after: Row | None
 
 
 class Tx:
-    """A locked ledger transaction that remembers each row it touched, so that the commit can be read back."""
+    """A locked ledger transaction that remembers each row it touched, so that the commit can be read back.
 
-    def __init__(self, connection: Connection) -> None:
+    Under the lock nobody else writes, so a row once seen stays as it was seen until this transaction changes it.
+    """
+
+    def __init__(self, connection: Connection, *, returning: bool) -> None:
         self.connection = connection
-        self.touched: dict[tuple[str, str], _Touched] = {}
+        self.touched: dict[str, _Touched] = {}
+        self._seen: dict[str, Row | None] = {}
+        self._returning = returning
 
     def row(self, table: Table, **key: Any) -> Row | None:
-        """The row under a complete key, or None."""
-        return _read(self.connection, table, key)
+        """The row under a complete key as it is now, or None."""
+        at = _place(table, key)
+        if at not in self._seen:
+            self._seen[at] = _read(self.connection, table, key)
+        return self._seen[at]
 
     def insert(self, table: Table, **values: Any) -> None:
-        """Insert one row."""
+        """Insert one row; that the database takes it proves that there was none."""
         key = {column.name: values[column.name] for column in table.primary_key}
-        self._touch(table, key)
-        self.connection.execute(insert(table).values(**values))
+        self._change(insert(table).values(**values), table, key, None)
 
     def move(self, table: Table, key: Row, *, expect: Row, to: Row) -> None:
         """Compare-and-swap one row: it must still carry ``expect``.
 
         :raises LedgerRule: the row is missing or carries something else (rule ``<table>_changed``).
         """
-        self._touch(table, key)
         where = [table.c[name] == value for name, value in {**key, **expect}.items()]
-        if self.connection.execute(update(table).where(and_(*where)).values(**to)).rowcount != 1:
+        before = self.row(table, **key)
+        if not self._change(update(table).where(and_(*where)).values(**to), table, key, before):
             raise LedgerRule(f"a row of {table.name} is not in the state this step needs", rule=f"{table.name}_changed")
 
     def record(self, kind: EvidenceKind, subject: str, document: Document) -> str:
@@ -79,27 +86,40 @@ class Tx:
             )
         return digest
 
-    def _touch(self, table: Table, key: Row) -> None:
-        self.touched.setdefault((table.name, repr(key)), _Touched(table, key, _read(self.connection, table, key)))
+    def _change(self, statement: Insert | Update, table: Table, key: Row, before: Row | None) -> bool:
+        """Run one statement on one row and remember it as it must be found after the commit; False: no such row."""
+        if self._returning:
+            found = self.connection.execute(statement.returning(*table.c)).mappings().first()
+            after = None if found is None else _plain_row(found)
+        else:
+            changed = self.connection.execute(statement).rowcount == 1
+            after = _read(self.connection, table, key) if changed else None
+        if after is None:
+            return False
+        at = _place(table, key)
+        self._seen[at] = after
+        self.touched.setdefault(at, _Touched(table, key, before, after)).after = after
+        return True
 
-    def seal(self) -> None:
-        """Remember every touched row as it must be found after the commit."""
-        for touched in self.touched.values():
-            touched.after = _read(self.connection, touched.table, touched.key)
+
+def _place(table: Table, key: Row) -> str:
+    return f"{table.name} {sorted(key.items())!r}"
 
 
 def _read(connection: Connection, table: Table, key: Row) -> Row | None:
     found = connection.execute(select(table).where(and_(*(table.c[n] == v for n, v in key.items())))).mappings().first()
-    return None if found is None else {name: _plain(value) for name, value in found.items()}
+    return None if found is None else _plain_row(found)
+
+
+def _plain_row(found: RowMapping) -> Row:
+    return {
+        str(name): bytes(value) if isinstance(value, memoryview | bytearray) else value for name, value in found.items()
+    }
 
 
 def hexed(raw: bytes | None) -> str | None:
     """``sha256:...`` of 32 stored bytes; None stays None."""
     return None if raw is None else "sha256:" + bytes(raw).hex()
-
-
-def _plain(value: Any) -> Any:
-    return bytes(value) if isinstance(value, memoryview | bytearray) else value
 
 
 class Ledger:
@@ -116,20 +136,23 @@ class Ledger:
         self.dialect = dialect
         self._engine = dialect.engine(connect)
         self._expected = expected_service_id
-        self._layout: bytes | None = None
         self.family: str = ""
         self.service_id: uuid.UUID | None = expected_service_id
 
     @contextmanager
-    def _transaction(self, *, lock: bool) -> Iterator[tuple[Connection, str]]:
-        """A fresh connection with an open, pinned and (for writes and read-backs) locked transaction."""
+    def _transaction(self, *, lock: bool, layout: bool) -> Iterator[tuple[Connection, str]]:
+        """A fresh connection with an open, pinned transaction.
+
+        :param lock: take the ledger lock, and so wait for every commit under way.
+        :param layout: compare the fingerprint of the installed schema, as before every write.
+        """
         try:
             connection = self._engine.connect()
         except DBAPIError as error:
             self._raise(error)
         try:
             self.dialect.begin(connection)
-            self._check_pins(connection)
+            self._check_pins(connection, layout)
             identity = self.dialect.lock(connection) if lock else ""
             yield connection, identity
         except DBAPIError as error:
@@ -140,23 +163,29 @@ class Ledger:
             connection.invalidate()
             connection.close()
 
-    def _check_pins(self, connection: Connection) -> None:
-        meta = connection.execute(select(ledger_meta)).mappings().first()
-        if meta is None:
+    def _check_pins(self, connection: Connection, layout: bool) -> None:
+        pins = self.dialect.pins(connection, layout=layout)
+        if pins is None:
             raise LedgerMismatch("the control database carries no installed ledger; run `dpone-airflow ledger install`")
-        if meta["schema_version"] != SCHEMA_VERSION:
-            raise LedgerMismatch(f"ledger schema version is {meta['schema_version']}, not {SCHEMA_VERSION}")
-        if self._expected is not None and meta["service_id"] != self._expected:
-            raise LedgerMismatch(f"ledger service id is {meta['service_id']}, not the pinned {self._expected}")
-        if bytes(meta["layout_sha256"]) != self.dialect.layout(connection):
+        if pins.schema_version != SCHEMA_VERSION:
+            raise LedgerMismatch(f"ledger schema version is {pins.schema_version}, not {SCHEMA_VERSION}")
+        if self._expected is not None and pins.service_id != self._expected:
+            raise LedgerMismatch(f"ledger service id is {pins.service_id}, not the pinned {self._expected}")
+        if layout and pins.installed_layout != pins.layout:
             raise LedgerMismatch("tables, rules or grants of the ledger were altered after installation; see the docs")
-        self._expected = self.service_id = meta["service_id"]
-        self.family = meta["family"]
+        self._expected = self.service_id = pins.service_id
+        self.family = pins.family
 
     def read(self, query: Callable[[Connection], T]) -> T:
         """Run a reading function on a fresh, pinned connection."""
-        with self._transaction(lock=False) as (connection, _):
+        with self._transaction(lock=False, layout=False) as (connection, _):
             return query(connection)
+
+    @contextmanager
+    def together(self) -> Iterator[Ledger]:
+        """Several reads on one fresh, pinned connection: a ledger that reads there and cannot write."""
+        with self._transaction(lock=False, layout=False) as (connection, _):
+            yield _OneConnection(self, connection)
 
     def write(self, change: Callable[[Tx], T]) -> T:
         """Run ``change`` in one locked transaction, commit it, and read every touched row back.
@@ -167,10 +196,9 @@ class Ledger:
         :raises CommitUnknown: the commit is in doubt and so is its read-back; nothing may rest on it.
         """
         lost: BaseException | None = None
-        with self._transaction(lock=True) as (connection, identity):
-            tx = Tx(connection)
+        with self._transaction(lock=True, layout=True) as (connection, identity):
+            tx = Tx(connection, returning=self.dialect.returning)
             result = change(tx)
-            tx.seal()
             if self.dialect.transaction_id(connection) != identity:
                 raise LedgerMismatch("the ledger transaction was replaced while it was open")
             try:
@@ -187,8 +215,9 @@ class Ledger:
         return result
 
     def _read_back(self, tx: Tx, lost: BaseException | None) -> None:
+        """Compare every touched row, on another connection; after a lost answer only once the commit has ended."""
         try:
-            with self._transaction(lock=True) as (connection, _):
+            with self._transaction(lock=lost is not None, layout=False) as (connection, _):
                 found = [_read(connection, t.table, t.key) for t in tx.touched.values()]
         except (LedgerBusy, LedgerUnavailable, LedgerMismatch) as error:
             raise CommitUnknown("a ledger commit could not be read back; it is settled by the next try") from error
@@ -217,6 +246,24 @@ class Ledger:
         raise LedgerRule(
             f"the control database refused a statement ({name}); nothing was committed", rule=name
         ) from error
+
+
+class _OneConnection(Ledger):
+    """See :meth:`Ledger.together`; errors of the database leave through the block that opened it."""
+
+    def __init__(self, ledger: Ledger, connection: Connection) -> None:
+        self.dialect, self.family, self.service_id = ledger.dialect, ledger.family, ledger.service_id
+        self._connection = connection
+
+    def read(self, query: Callable[[Connection], T]) -> T:
+        return query(self._connection)
+
+    @contextmanager
+    def together(self) -> Iterator[Ledger]:
+        yield self
+
+    def write(self, change: Callable[[Tx], T]) -> T:
+        raise TypeError("a connection for reading does not write")
 
 
 def _driver_error(error: DBAPIError) -> BaseException:

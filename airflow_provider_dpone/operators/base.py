@@ -108,7 +108,9 @@ class WorkloadOperator(BaseOperator):
     def _run(self, context: Any, waiting_since: datetime) -> Any:
         try:
             coordinates = bound_coordinates()
-            return self.run_attempt(self.world(), coordinates, context)
+            world = self.world()
+            with world.target.control:  # no connection is left open when execute returns
+                return self.run_attempt(world, coordinates, context)
         except GuardHeld as held:
             self._wait(held, waiting_since)
         except DponeError as error:

@@ -11,12 +11,10 @@ from airflow_provider_dpone.contracts.publication import IssuedPrincipal, Publis
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, GateState, Purpose
 from airflow_provider_dpone.engines.clickhouse.gate import ClickHouseGate
 from airflow_provider_dpone.errors import DocumentInvalid, Fenced, GateNotClosed
-from airflow_provider_dpone.ledger.activations import CompositionActivationStore
-from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore, StoredAttempt
-from airflow_provider_dpone.ledger.journal import LedgerJournal
-from airflow_provider_dpone.ledger.publications import LedgerPublicationStore
+from airflow_provider_dpone.ledger.activations import Guard
+from airflow_provider_dpone.ledger.attempts import StoredAttempt
 from airflow_provider_dpone.ledger.schema import EvidenceKind
-from airflow_provider_dpone.ledger.transaction import Ledger
+from airflow_provider_dpone.ledger.stores import Stores
 
 
 class LedgerPublicationAuthority:
@@ -25,11 +23,8 @@ class LedgerPublicationAuthority:
     :param gate: builds the gate of one attempt, by its digest.
     """
 
-    def __init__(self, ledger: Ledger, gate: Callable[[str], ClickHouseGate]) -> None:
-        self._ledger = ledger
-        self._attempts = CompositionAttemptStore(ledger)
-        self._activations = CompositionActivationStore(ledger)
-        self._publications = LedgerPublicationStore(ledger)
+    def __init__(self, stores: Stores, gate: Callable[[str], ClickHouseGate]) -> None:
+        self._stores = stores
         self._gate = gate
 
     def open_generation(self, attempt: CompositionAttemptIdentity, generation_ref: str) -> OpenedGeneration:
@@ -39,26 +34,29 @@ class LedgerPublicationAuthority:
         :raises Fenced: the attempt is fenced, not RUNNING, or its guard moved on.
         """
         sha256 = attempt.digest()
-        stored = self._attempts.read_exact(sha256)
+        with self._stores.together() as ledger:
+            stored = ledger.attempts.read_exact(sha256)
+            record = ledger.publications.generation(generation_ref)
+            guard = ledger.activations.guard(record.target.guard_id)
+            principals = ledger.journal(sha256).principals()
+            closures = ledger.attempts.originals(sha256, EvidenceKind.GATE_CLOSURE)
         if stored.identity != attempt:
             raise DocumentInvalid("the ledger's original of this attempt differs from what was presented")
-        record = self._publications.generation(generation_ref)
         if record.digest() != generation_ref or record.attempt_sha256 != sha256 or record.family is not attempt.family:
             raise DocumentInvalid("the generation record belongs to another attempt")
-        self._require_running(stored)
-        self._require_guard(stored, record.target.guard_id)
-        guard = self._activations.guard(record.target.guard_id)
+        _require_running(stored)
+        _require_guard(stored, record.target.guard_id, guard)
         if guard is None or guard.enrolment_sha256 != record.target.enrolment_sha256:
             raise DocumentInvalid("the enrolment changed since the generation was built")
         if guard.target_uuid != record.old_target_uuid or guard.enrolment.design.digest() != record.design_sha256:
             raise DocumentInvalid("the generation was built beside another table than the guard's")
-        ingest = self._principal(sha256, Purpose.INGEST)
+        ingest = _one(principals, Purpose.INGEST)
         if ingest.state is not GateState.CLOSED or ingest.closure_sha256 != record.closed_ingest_sha256:
             raise GateNotClosed("the ingest user is not the one that was closed before the generation was sealed")
-        closures = [GateClosure.parse(raw) for raw in self._attempts.originals(sha256, EvidenceKind.GATE_CLOSURE)]
-        if not any(c.digest() == record.closed_ingest_sha256 and c.name == record.ingest.name for c in closures):
+        found = [GateClosure.parse(raw) for raw in closures]
+        if not any(c.digest() == record.closed_ingest_sha256 and c.name == record.ingest.name for c in found):
             raise DocumentInvalid("the original of the ingest user's closure is missing")
-        publisher = self._principal(sha256, Purpose.PUBLISHER)
+        publisher = _one(principals, Purpose.PUBLISHER)
         if publisher.state is not GateState.READY or publisher.principal_uuid is None:
             raise Fenced("the publisher of this attempt is not READY")
         return OpenedGeneration(
@@ -72,65 +70,64 @@ class LedgerPublicationAuthority:
 
         :raises Fenced: it may not.
         """
-        stored = self._attempts.read_exact(intent.attempt_sha256)
-        self._require_running(stored)
-        self._require_owned(stored, intent)
+        _require_running(self._require_owned(intent))
 
     def require_retained(self, intent: SnapshotIntent) -> None:
         """The attempt still holds its guards (RUNNING or COMMIT_UNKNOWN), under ACTIVE or RETIRING.
 
         :raises Fenced: its guards were released; the record is history.
         """
-        stored = self._attempts.read_exact(intent.attempt_sha256)
+        stored = self._require_owned(intent)
         if stored.state not in (AttemptState.RUNNING, AttemptState.COMMIT_UNKNOWN):
             raise Fenced(f"the attempt is {stored.state.name} and holds its guards no more; nothing to reconcile")
-        self._require_owned(stored, intent)
 
     def close_publisher(self, intent: SnapshotIntent) -> PublisherClosure:
         """Close the intent's publisher, prove it quiet, and return the digests of the evidence.
 
         :raises GateNotClosed: closing could not be proved.
         """
-        self._gate(intent.attempt_sha256).close(intent.publisher.name)
-        principal = self._principal(intent.attempt_sha256, Purpose.PUBLISHER)
-        if (
-            principal.name != intent.publisher.name
-            or principal.closure_sha256 is None
-            or principal.quiescence_sha256 is None
-        ):
-            raise GateNotClosed("the ledger does not show the publisher closed with its evidence")
-        return PublisherClosure(
-            intent_sha256=intent.digest(),
-            closed_gates_sha256=principal.closure_sha256,
-            quiescence_sha256=principal.quiescence_sha256,
-        )
+        evidence = self._gate(intent.attempt_sha256).close(intent.publisher.name)
+        if evidence is not None:
+            closed, quiet = (document.digest() for document in evidence)
+        else:
+            publisher = _one(self._stores.journal(intent.attempt_sha256).principals(), Purpose.PUBLISHER)
+            if (
+                publisher.name != intent.publisher.name
+                or publisher.closure_sha256 is None
+                or publisher.quiescence_sha256 is None
+            ):
+                raise GateNotClosed("the ledger does not show the publisher closed with its evidence")
+            closed, quiet = publisher.closure_sha256, publisher.quiescence_sha256
+        return PublisherClosure(intent_sha256=intent.digest(), closed_gates_sha256=closed, quiescence_sha256=quiet)
 
-    def _principal(self, attempt_sha256: str, purpose: Purpose) -> JournaledPrincipal:
-        found = [p for p in LedgerJournal(self._ledger, attempt_sha256).principals() if p.purpose is purpose]
-        if len(found) != 1:
-            raise DocumentInvalid(f"the attempt has {len(found)} principals for {purpose.value}, not one")
-        return found[0]
-
-    @staticmethod
-    def _require_running(stored: StoredAttempt) -> None:
-        if stored.fenced or stored.state is not AttemptState.RUNNING:
-            state = "fenced" if stored.fenced else stored.state.name
-            raise Fenced(f"this attempt is {state}; it may not publish")
-
-    def _require_owned(self, stored: StoredAttempt, intent: SnapshotIntent) -> None:
+    def _require_owned(self, intent: SnapshotIntent) -> StoredAttempt:
+        """The attempt of an intent, whose guard and activation still carry it; all read on one fresh connection."""
+        with self._stores.together() as ledger:
+            stored = ledger.attempts.read_exact(intent.attempt_sha256)
+            guard = ledger.activations.guard(intent.target.guard_id)
+            activation = ledger.activations.read_exact(intent.activation_sha256)
         if stored.identity.activation_sha256 != intent.activation_sha256:
             raise DocumentInvalid("the intent names another activation than its attempt")
-        self._require_guard(stored, intent.target.guard_id)
-        activation = self._activations.read_exact(intent.activation_sha256)
+        _require_guard(stored, intent.target.guard_id, guard)
         if activation.state not in (ActivationState.ACTIVE, ActivationState.RETIRING):
             raise Fenced(f"the release of this attempt is {activation.state.name}")
+        return stored
 
-    def _require_guard(self, stored: StoredAttempt, guard_id: str) -> None:
-        held = {g.guard_id: g.epoch for g in stored.identity.guard_epochs}
-        guard = self._activations.guard(guard_id)
-        if (
-            guard is None
-            or held.get(guard_id) != guard.epoch
-            or guard.owner_sha256 != stored.identity.activation_sha256
-        ):
-            raise Fenced("the guard is owned under another epoch; this attempt may not publish")
+
+def _one(principals: list[JournaledPrincipal], purpose: Purpose) -> JournaledPrincipal:
+    found = [p for p in principals if p.purpose is purpose]
+    if len(found) != 1:
+        raise DocumentInvalid(f"the attempt has {len(found)} principals for {purpose.value}, not one")
+    return found[0]
+
+
+def _require_running(stored: StoredAttempt) -> None:
+    if stored.fenced or stored.state is not AttemptState.RUNNING:
+        state = "fenced" if stored.fenced else stored.state.name
+        raise Fenced(f"this attempt is {state}; it may not publish")
+
+
+def _require_guard(stored: StoredAttempt, guard_id: str, guard: Guard | None) -> None:
+    held = {g.guard_id: g.epoch for g in stored.identity.guard_epochs}
+    if guard is None or held.get(guard_id) != guard.epoch or guard.owner_sha256 != stored.identity.activation_sha256:
+        raise Fenced("the guard is owned under another epoch; this attempt may not publish")

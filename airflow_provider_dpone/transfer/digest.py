@@ -1,7 +1,7 @@
 """The content digest: SHA-256 of each row's RowBinary bytes, summed modulo 2^256, with the number of rows.
 
 It does not depend on the order of rows, sees duplicates and NULLs, and is what ClickHouse computes as
-``count(), sum(reinterpretAsUInt256(SHA256(formatRowNoNewline('RowBinary', ...))))``.
+``count(), sum(reinterpretAsUInt256(SHA256(formatRow('RowBinary', ...))))``.
 """
 
 from __future__ import annotations

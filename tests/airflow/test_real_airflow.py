@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -148,3 +149,19 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def test_connection_forms_and_test_buttons_work(airflow: Stack) -> None:
+    """The Test button of both hooks: right credentials pass, wrong ones fail with a reason and without the password."""
+    connections = airflow.local.connections()
+    for conn_id, words in (("dpone_clickhouse", "ClickHouse"), ("dpone_control", "ledger")):
+        given = connections[conn_id]
+        conn_type = "clickhouse" if conn_id == "dpone_clickhouse" else "dpone_control"
+        body = {**given, "conn_type": conn_type, "connection_id": "probe", "extra": json.dumps(given["extra"])}
+        answer = airflow.airflow.api("POST", "connections/test", body)
+        assert answer["status"], answer
+        assert words in answer["message"]
+        wrong = airflow.airflow.api("POST", "connections/test", {**body, "password": "wr;on'g}"})
+        assert not wrong["status"]
+        assert "DPONE_" in wrong["message"]
+        assert "wr;on'g}" not in wrong["message"]

@@ -29,6 +29,7 @@ from airflow_provider_dpone.errors import (
 )
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
+from airflow_provider_dpone.ledger.journal import LedgerJournal
 from tests.attempt_process import AttemptProcess
 from tests.snapshot_world import SnapshotWorld
 
@@ -449,3 +450,24 @@ def test_the_loser_of_a_race_for_a_guard_knows_whom_to_wait_for(orders: Snapshot
     assert caught.value.details["attempt"] == stored.sha256  # type: ignore[attr-defined]
     orders.clickhouse.holds.clear(hold)
     assert winner[0].result()["state"] == "PUBLISHED"
+
+
+def test_a_publication_names_the_closure_the_ledger_has(orders: SnapshotWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another settler closes the publisher between this one's look at the server and its own record of it."""
+    other, overtaken = _world(orders), list[str]()
+    closed = LedgerJournal.closed
+
+    def late(self: LedgerJournal, *, name: str, evidence: Any) -> bool:
+        if name.startswith("dpone_publisher") and not overtaken:
+            overtaken.append(name)
+            other.gate_of(self._attempt).close(name)
+        return closed(self, name=name, evidence=evidence)
+
+    monkeypatch.setattr(LedgerJournal, "closed", late)
+    attempt = orders.cell("orders").run().attempt_sha256
+    publication = other.publications.of_attempt(attempt)
+    [publisher] = [p for p in other.journal(attempt).principals() if p.name in overtaken]
+    assert publication is not None
+    assert publication.record.closure is not None
+    assert publication.record.closure.closed_gates_sha256 == publisher.closure_sha256
+    assert publication.record.closure.quiescence_sha256 == publisher.quiescence_sha256

@@ -1,7 +1,5 @@
 """The catalog describes a relation completely, and refuses what would not be read whole and consistent."""
 
-# ruff: noqa: E501 - statements read better in one line
-
 from __future__ import annotations
 
 import threading
@@ -177,7 +175,8 @@ def test_a_column_the_reader_may_not_see_is_refused(source: SourceDatabase, read
 
 def test_truncate_cannot_come_between_lock_and_read(source: SourceDatabase, params: PostgresParams) -> None:
     source.run("CREATE TABLE public.trunc AS SELECT generate_series(1, 1000) AS a")
-    with open_snapshot(params, "public", "trunc") as snapshot:
+    bounded = replace(params, options=(("options", "-c lock_timeout=3s"),))
+    with open_snapshot(bounded, "public", "trunc") as snapshot:
         other = threading.Thread(target=source.run, args=("TRUNCATE public.trunc",), daemon=True)
         other.start()
         time.sleep(0.3)
@@ -209,6 +208,23 @@ def test_an_exclusive_request_that_comes_between_the_two_sessions_is_let_through
         assert [column.name for column in snapshot.table.columns] == ["a", "b"]
     waiting[0].join(5)
     assert time.monotonic() - began < 3
+
+
+def test_rows_committed_between_the_two_sessions_are_in_neither(
+    source: SourceDatabase, params: PostgresParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.run("CREATE TABLE public.grows AS SELECT generate_series(1, 10) AS a")
+    join = snapshot_module._join_snapshot
+
+    def late(*args: Any) -> bool:
+        source.run("INSERT INTO public.grows VALUES (11)")
+        return join(*args)
+
+    monkeypatch.setattr(snapshot_module, "_join_snapshot", late)
+    with open_snapshot(params, "public", "grows") as snapshot:
+        conversion = plan(snapshot, [design("Nullable(Int32)")])
+        assert sum(batch.num_rows for batch in snapshot.batches(conversion)) == 10
+        assert snapshot.aggregates(conversion).rows == 10
 
 
 def test_a_relation_changed_since_planning_is_refused(source: SourceDatabase, params: PostgresParams) -> None:

@@ -201,7 +201,7 @@ def test_frozen_zombie_that_wakes_up_cannot_change_the_target(orders: SnapshotWo
 
 def test_frozen_after_its_ingest_user_is_closed_it_can_create_no_publisher(orders: SnapshotWorld) -> None:
     """C22."""
-    hold = orders.clickhouse.holds.set("answer", kind="Select", pattern="formatRowNoNewline")
+    hold = orders.clickhouse.holds.set("answer", kind="Select", pattern="formatRow")
     zombie = AttemptProcess(orders, "orders")
     orders.clickhouse.holds.wait(hold)
     zombie.freeze()

@@ -1,7 +1,5 @@
 """Values travel from a real PostgreSQL into a real ClickHouse engine exactly, or are refused."""
 
-# ruff: noqa: E501 - tables of values read better in one line
-
 from __future__ import annotations
 
 import os
@@ -378,19 +376,16 @@ EXACT = [
 
 
 @pytest.mark.parametrize(("column", "values", "target", "shown"), EXACT, ids=lambda v: str(v)[:30])
-@pytest.mark.parametrize("nullable", [False, True])
 def test_values_arrive_exactly(
-    params: PostgresParams, engine: Engine, tables: Tables, column: str, values: str, target: str, shown: list[str],
-    nullable: bool,
-) -> None:  # fmt: skip
-    if nullable:
-        t, kind = tables.make(f"a {column}", f"values {values}, (null), (null)"), f"Nullable({target})"
-    else:
-        t, kind = tables.make(f"a {column} not null", f"values {values}"), target
-    copy(params, engine, t, {"a": kind})
-    found = engine.values(t, "toString(a)")
-    assert sorted(v for v in found if v is not None) == sorted(shown)
-    assert found.count(None) == (2 if nullable else 0)
+    params: PostgresParams, engine: Engine, tables: Tables, column: str, values: str, target: str, shown: list[str]
+) -> None:
+    t = tables.make(f"a {column} not null, b {column}")
+    tables.connection.execute(f"INSERT INTO public.{t} (a) VALUES {values}".encode())
+    tables.connection.execute(f"INSERT INTO public.{t} SELECT a, a FROM public.{t}".encode())
+    copy(params, engine, t, {"a": target, "b": f"Nullable({target})"})
+    found = engine.values(t, "toString(a), toString(b)")
+    assert sorted(a for a, _ in found) == sorted(shown * 2)
+    assert sorted(b for _, b in found if b is not None) == sorted(shown)
 
 
 ARRAYS = [
@@ -495,3 +490,10 @@ def test_a_worker_process_in_another_zone_writes_the_same_bytes(params: Postgres
         outputs.add(done.stdout)
     assert len(outputs) == 1
     assert outputs != {"[]\n"}
+
+
+def test_a_very_wide_table_is_aggregated_in_parts(params: PostgresParams, engine: Engine, tables: Tables) -> None:
+    names = [f"c{number}" for number in range(650)]
+    t = tables.make(", ".join(f"{name} int" for name in names), f"values ({', '.join(map(str, range(650)))})")
+    result = copy(params, engine, t, dict.fromkeys(names, "Nullable(Int32)"))
+    assert result.content.rows == 1

@@ -111,7 +111,7 @@ class Engine:
     def content(self, name: str, conversion: Conversion) -> Content:
         columns = ", ".join(map(identifier, conversion.names))
         [(rows, total)] = self.query(
-            "SELECT toString(count()), toString(sum(reinterpretAsUInt256(SHA256(formatRowNoNewline('RowBinary', "
+            "SELECT toString(count()), toString(sum(reinterpretAsUInt256(SHA256(formatRow('RowBinary', "
             f"{columns}))))) FROM {table('mart', name)}"
         )
         return content_of(int(rows), int(total))

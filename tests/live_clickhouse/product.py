@@ -80,15 +80,17 @@ class Journal:
             raise Fenced("the gate is closing")
         self._set(name, state=GateState.READY, principal_uuid=principal_uuid)
 
-    def closing(self, *, name: str) -> None:
+    def closing(self, *, name: str) -> JournaledPrincipal:
         self._step("closing")
         if self.rows[name].state is not GateState.CLOSED:
             self._set(name, state=GateState.CLOSING)
+        return self.rows[name]
 
-    def closed(self, *, name: str, evidence: Sequence[Document]) -> None:
+    def closed(self, *, name: str, evidence: Sequence[Document]) -> bool:
         self._step("closed")
         self._set(name, state=GateState.CLOSED)
         self.evidence[name] = evidence
+        return True
 
     def principals(self) -> list[JournaledPrincipal]:
         return list(self.rows.values())

@@ -62,6 +62,14 @@ def agrees(kind: ValueKind, target: str, array: pa.Array, exact: list[Any], show
         assert [None if v is None else show(v) for v in convert(kind, target, array).to_pylist()] == exact
 
 
+def written(value: Any) -> str | None:
+    """A drawn decimal the way PostgreSQL prints it."""
+    if value is None or isinstance(value, str):
+        return value
+    sign, whole, fraction = value
+    return f"{sign}{whole or '0'}" + (f".{fraction}" if fraction else "")
+
+
 DIGITS = st.text("0123456789", max_size=45)
 
 
@@ -75,7 +83,7 @@ DIGITS = st.text("0123456789", max_size=45)
 )
 def test_decimal_text_is_kept_to_the_last_digit_or_refused(shape: tuple[int, int], values: list[Any]) -> None:
     precision, scale = shape
-    texts = [v if v is None or isinstance(v, str) else f"{v[0]}{v[1] or '0'}" + (f".{v[2]}" if v[2] else "") for v in values]  # fmt: skip
+    texts = [written(value) for value in values]
 
     def exact(text: str | None) -> Any:
         if text is None:
@@ -114,9 +122,11 @@ def test_whole_numbers_are_kept_or_refused(bits: int, signed: bool, values: list
 @settings(max_examples=300, deadline=None)
 @given(
     st.integers(0, 9),
-    st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**7), 10**7).map(lambda n: n * 1000), max_size=4),
+    st.lists(
+        st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**7), 10**7).map(lambda n: n * 1000), max_size=4
+    ),
     st.sampled_from([K.TIMESTAMP, K.INSTANT]),
-)  # fmt: skip
+)
 def test_points_in_time_are_kept_or_refused(scale: int, values: list[Any], kind: ValueKind) -> None:
     target = parse_type(f"DateTime64({scale}, 'UTC')")
     first, last = target.second_range
@@ -167,8 +177,8 @@ def test_enum_labels_are_unescaped() -> None:
     ["JSON", "Object('json')", "AggregateFunction(sum, UInt64)", "SimpleAggregateFunction(sum, UInt64)", "Dynamic",
      "Variant(String, Int8)", "Tuple(a Int8)", "Map(String, String)", "Nested(a Int8)", "Array(Array(Int8))", "Nothing",
      "Nullable(Nullable(Int8))", "Nullable(Array(Int8))", "Decimal(77, 0)", "Decimal(10, 11)", "FixedString(0)",
-     "DateTime64(10)", "BFloat16", "Point", "IntervalDay", "Int8)", "Int", "Int8 Int8", "", "Enum8(", "QBit(Float32, 8)",
-     "DateTime64(6", "$"],
+     "DateTime64(10)", "BFloat16", "Point", "IntervalDay", "Int8)", "Int", "Int8 Int8", "", "Enum8(",
+     "QBit(Float32, 8)", "DateTime64(6", "$"],
 )  # fmt: skip
 def test_a_type_without_an_exact_reading_is_refused(text: str) -> None:
     with pytest.raises(TypeNotMapped):

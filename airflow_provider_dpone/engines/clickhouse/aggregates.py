@@ -30,13 +30,13 @@ _SQL: Final[dict[Shape, tuple[str, str, str]]] = {
     ),
     Shape.BOOL: ("", "", "countIf({c})"),
     Shape.TEXT: (
-        f"min(substringUTF8({{s}}, 1, {PREFIX}))",
-        f"max(substringUTF8({{s}}, 1, {PREFIX}))",
+        f"substringUTF8(min({{s}}), 1, {PREFIX})",
+        f"substringUTF8(max({{s}}), 1, {PREFIX})",
         "sum(length({c}))",
     ),
     Shape.BYTES: (
-        f"lower(hex(min(substring({{s}}, 1, {PREFIX}))))",
-        f"lower(hex(max(substring({{s}}, 1, {PREFIX}))))",
+        f"lower(hex(substring(min({{s}}), 1, {PREFIX})))",
+        f"lower(hex(substring(max({{s}}), 1, {PREFIX})))",
         "sum(length({c}))",
     ),
     Shape.LABEL: ("min(toString({c}))", "max(toString({c}))", ""),

@@ -22,7 +22,7 @@ def stored_columns(design: TableDesign) -> tuple[str, ...]:
 def content_sql(database: str, name: str, columns: Sequence[str]) -> str:
     """The statement that computes the digest of a table."""
     values = ", ".join(map(identifier, columns))
-    row_sum = f"toString(sum(reinterpretAsUInt256(SHA256(formatRowNoNewline('RowBinary', {values})))))"
+    row_sum = f"toString(sum(reinterpretAsUInt256(SHA256(formatRow('RowBinary', {values})))))"
     return f"SELECT toUInt64(count()), {row_sum} FROM {table(database, name)} SETTINGS {PINNED}"  # noqa: S608
 
 

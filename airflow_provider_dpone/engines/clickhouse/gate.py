@@ -20,7 +20,6 @@ from datetime import UTC, datetime, timedelta
 from airflow_provider_dpone.contracts.ports import (
     ClickHouseControl,
     IssuedCredential,
-    JournaledPrincipal,
     PrincipalJournal,
 )
 from airflow_provider_dpone.contracts.proofs import GateClosure, QuiescenceObservation
@@ -31,7 +30,6 @@ from airflow_provider_dpone.engines.clickhouse.quoting import identifier, litera
 from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy, Right
 from airflow_provider_dpone.engines.clickhouse.writers import ISSUED_NAME
 from airflow_provider_dpone.errors import DponeError, GateNotClosed, GateRefused, ServerRefused
-
 
 _USER_EXISTS = 493
 
@@ -201,13 +199,12 @@ class ClickHouseGate:
     def close(self, name: str) -> tuple[GateClosure, QuiescenceObservation] | None:
         """Close a user for good, on the server and in the ledger; resumes wherever an earlier closing stopped.
 
-        :returns: the evidence; None when the ledger has it already.
+        :returns: the evidence as it was recorded; None when the ledger has somebody else's already.
         :raises GateNotClosed: closing could not be proved; the gate stays CLOSING.
         """
-        principal = self._principal(name)
+        principal = self._journal.closing(name=name)
         if principal.state is GateState.CLOSED:
             return None
-        self._journal.closing(name=name)
         if principal.service_id != self._service_id:
             raise GateNotClosed(
                 f"{name} was issued on server {principal.service_id}, but the connection leads to {self._service_id}; "
@@ -215,8 +212,7 @@ class ClickHouseGate:
             )
         seen = self.close_on_server(name, principal_uuid=principal.principal_uuid, dispatch_ids=principal.dispatch_ids)
         evidence = (seen.closure(), seen.quiescence())
-        self._journal.closed(name=name, evidence=evidence)
-        return evidence
+        return evidence if self._journal.closed(name=name, evidence=evidence) else None
 
     def close_on_server(
         self,
@@ -277,14 +273,6 @@ class ClickHouseGate:
                 "SELECT toString(id) FROM system.users WHERE name = {name:String}", {"name": name}
             )
         return self.close_on_server(name, principal_uuid=str(uuid))
-
-    # --- shared -----------------------------------------------------------------------------------------------
-
-    def _principal(self, name: str) -> JournaledPrincipal:
-        for principal in self._journal.principals():
-            if principal.name == name:
-                return principal
-        raise GateNotClosed(f"{name} is not in the journal of this attempt")
 
 
 def usable_names(control: ClickHouseControl) -> list[str]:

@@ -28,8 +28,8 @@ _SQL: Final[dict[Shape, tuple[str, str, str]]] = {
     ),
     Shape.BOOL: ("", "", "(count(*) FILTER (WHERE {v}))::text"),
     Shape.TEXT: (
-        f'min(left({{v}}, {PREFIX}) COLLATE "C")',
-        f'max(left({{v}}, {PREFIX}) COLLATE "C")',
+        f'left(min({{v}} COLLATE "C"), {PREFIX})',
+        f'left(max({{v}} COLLATE "C"), {PREFIX})',
         "COALESCE(sum(octet_length({v})), 0)::text",
     ),
     Shape.BYTES: (

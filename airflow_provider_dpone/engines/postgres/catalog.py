@@ -14,6 +14,7 @@ from airflow_provider_dpone.engines.postgres.types import TypeRule, numeric_modi
 from airflow_provider_dpone.errors import SourceMissing, SourceNotReadable, SourceUnsupported
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+_OLDEST: Final = 140000
 _KINDS: Final = {"r": "table", "p": "partitioned table", "m": "materialized view"}
 _REFUSED_KINDS: Final = {
     "v": "a view, whose rows are computed while it is read; publish its query as a materialized view or table",
@@ -95,6 +96,8 @@ def _require_snapshot(shown: str, relation: dict[str, Any]) -> None:
         )
     if relation["foreign_leaves"]:
         raise SourceUnsupported(f"{shown} has partitions outside this server's snapshot: {relation['foreign_leaves']}")
+    if relation["version"] < _OLDEST:
+        raise SourceUnsupported("PostgreSQL 14 or newer is needed: older ones give times to aggregates as floats")
     if relation["encoding"] != "UTF8":
         raise SourceUnsupported(
             f"the database is encoded in {relation['encoding']}; only UTF8 is read without converting text"

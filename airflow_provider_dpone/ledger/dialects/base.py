@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -34,14 +36,30 @@ class Fault(Exception):
         self.failure = failure
 
 
+@dataclass(frozen=True)
+class Pins:
+    """What identifies an installed ledger."""
+
+    schema_version: int
+    service_id: uuid.UUID
+    family: str
+    installed_layout: bytes
+    layout: bytes | None
+    """The fingerprint of the schema as it is now, when it was asked for."""
+
+
 class Dialect(Protocol):
     """See :class:`airflow_provider_dpone.ledger.dialects.postgres.PostgresDialect`."""
 
     name: str
+    returning: bool
+    """Whether a changing statement on a table with triggers can return the row it changed."""
 
     def engine(self, connect: Callable[[], Any]) -> Engine: ...
 
     def layout(self, connection: Connection) -> bytes: ...
+
+    def pins(self, connection: Connection, *, layout: bool) -> Pins | None: ...
 
     def begin(self, connection: Connection) -> None: ...
 

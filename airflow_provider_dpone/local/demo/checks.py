@@ -52,7 +52,7 @@ class Checker:
         )
         names = ", ".join("`" + str(name).replace("`", "``") + "`" for (name,) in columns)
         [(rows, row_sum)] = self.clickhouse(
-            f"SELECT count(), toString(sum(reinterpretAsUInt256(SHA256(formatRowNoNewline('RowBinary', {names})))))"
+            f"SELECT count(), toString(sum(reinterpretAsUInt256(SHA256(formatRow('RowBinary', {names})))))"
             f" FROM `{database}`.`{table}`"
         )
         [(uuid,)] = self.clickhouse(

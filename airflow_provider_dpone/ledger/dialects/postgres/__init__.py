@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from airflow_provider_dpone.ledger.dialects.base import Failure, Fault
+from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins
 from airflow_provider_dpone.ledger.schema import metadata
 
 #: Key of the advisory lock; ``rules.sql`` checks the same pair.
@@ -43,6 +43,7 @@ class PostgresDialect:
     """What the one code path needs to know of PostgreSQL."""
 
     name: str = "postgres"
+    returning: bool = True
 
     def __init__(self) -> None:
         self._layout = _sql("layout.sql")
@@ -60,6 +61,16 @@ class PostgresDialect:
     def layout(self, connection: Connection) -> bytes:
         """Fingerprint of the installed schema."""
         return bytes(connection.exec_driver_sql(self._layout).scalar_one())
+
+    def pins(self, connection: Connection, *, layout: bool) -> Pins | None:
+        """What identifies the installed ledger, in one round trip; None when nothing is installed."""
+        now = f"({self._layout})" if layout else "NULL"
+        row = connection.exec_driver_sql(
+            f"SELECT schema_version, service_id, family, layout_sha256, {now} FROM dpone.ledger_meta"  # noqa: S608
+        ).one_or_none()
+        if row is None:
+            return None
+        return Pins(row[0], row[1], row[2], bytes(row[3]), None if row[4] is None else bytes(row[4]))
 
     def begin(self, connection: Connection) -> None:
         """Bound every wait and refuse a session whose commits are not durable."""

@@ -1,0 +1,130 @@
+"""What DAG files declare: literal targets, one workload per literal map index, clear errors while parsing."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_provider_dpone.activation.coordinator import build_release
+from airflow_provider_dpone.contracts.limits import SnapshotLimits
+from airflow_provider_dpone.errors import DeclarationInvalid, InstanceUnbound, LimitsInvalid
+from airflow_provider_dpone.listeners import binding
+from airflow_provider_dpone.operators.declarations import declarations_in, declarations_of
+from airflow_provider_dpone.operators.retention import RetentionOperator
+from airflow_provider_dpone.operators.snapshot import ClickHouseSnapshotOperator
+
+GIVEN: dict[str, Any] = {
+    "task_id": "t",
+    "source_conn_id": "src",
+    "source_table": "public.a",
+    "target_conn_id": "dwh",
+    "target_table": "mart.a",
+    "limits": SnapshotLimits(max_source_bytes="1 GiB"),
+}
+
+
+def test_a_task_declares_itself_as_written() -> None:
+    with DAG("d", schedule=None) as dag:
+        ClickHouseSnapshotOperator(**{**GIVEN, "source_table": "public.{{ params.name }}"})
+    [found] = declarations_of("d", dag.get_task("t"))
+    assert (found.workload_id, found.source_relation, found.target_relation) == (
+        "d.t",
+        "public.{{ params.name }}",
+        "mart.a",
+    )
+    assert found.options["max_source_bytes"] == 2**30
+
+
+@pytest.mark.parametrize(
+    "field", ["target_table", "target_conn_id", "source_conn_id", "control_conn_id", "environment"]
+)
+@pytest.mark.parametrize("value", ["mart.{{ ds }}", "", None])
+def test_fields_that_decide_ownership_are_literal(field: str, value: Any) -> None:
+    with pytest.raises(DeclarationInvalid, match=field):
+        ClickHouseSnapshotOperator(**{**GIVEN, field: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"target_table": "orders"}, DeclarationInvalid),
+        ({"limits": {"max_source_bytes": 0}}, LimitsInvalid),
+        ({"limits": {"max_source_bytes": "much"}}, LimitsInvalid),
+    ],
+)
+def test_bad_input_is_refused_while_the_file_is_parsed(changes: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        ClickHouseSnapshotOperator(**{**GIVEN, **changes})
+
+
+@pytest.mark.parametrize("keep", [-1, True, "1", 1.5])
+def test_keep_is_a_count(keep: Any) -> None:
+    with pytest.raises(DeclarationInvalid, match="keep"):
+        RetentionOperator(task_id="t", target_conn_id="dwh", target_table="mart.a", keep=keep)
+
+
+def test_every_literal_map_index_is_a_workload_in_airflows_order() -> None:
+    """The last mapped argument changes fastest, as in Airflow."""
+    common = {k: v for k, v in GIVEN.items() if k not in ("source_table", "target_table")}
+    with DAG("d", schedule=None) as dag:
+        ClickHouseSnapshotOperator.partial(**common, retries=2, pool="p").expand_kwargs(
+            [{"source_table": f"public.{n}", "target_table": f"mart.{n}"} for n in "abc"]
+        )
+        partial = {**common, "task_id": "u", "source_table": "public.x", "retry_delay": timedelta(seconds=1)}
+        partial.pop("target_conn_id")
+        ClickHouseSnapshotOperator.partial(**partial).expand(
+            target_conn_id=["one", "two"], target_table=["mart.x", "mart.y", "mart.z"]
+        )
+    found = declarations_of("d", dag.get_task("t"))
+    assert [(f.workload_id, f.target_relation) for f in found] == [
+        ("d.t[0]", "mart.a"),
+        ("d.t[1]", "mart.b"),
+        ("d.t[2]", "mart.c"),
+    ]
+    product = declarations_of("d", dag.get_task("u"))
+    assert [(f.target_conn_id, f.target_relation) for f in product][:4] == [
+        ("one", "mart.x"),
+        ("one", "mart.y"),
+        ("one", "mart.z"),
+        ("two", "mart.x"),
+    ]
+
+
+def test_a_mapping_that_is_not_literal_is_refused() -> None:
+    from airflow.sdk import task
+
+    with DAG("d", schedule=None) as dag:
+
+        @task
+        def names() -> list[dict[str, str]]:
+            return []
+
+        common = {k: v for k, v in GIVEN.items() if k not in ("source_table", "target_table")}
+        ClickHouseSnapshotOperator.partial(**common).expand_kwargs(names())
+    with pytest.raises(DeclarationInvalid, match="literal"):
+        declarations_of("d", dag.get_task("t"))
+
+
+def test_a_folder_of_dag_files_becomes_a_release(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(
+        "from airflow.sdk import DAG\n"
+        "from airflow_provider_dpone.operators.retention import RetentionOperator\n"
+        "with DAG('good', schedule=None):\n"
+        "    RetentionOperator(task_id='keep', target_conn_id='dwh', target_table='mart.a')\n"
+    )
+    release = build_release(declarations_in(tmp_path))
+    assert [w.workload_id for w in release.native] == ["good.keep"]
+    assert release.standalone == ()
+    (tmp_path / "bad.py").write_text("from airflow.sdk import DAG\nraise ValueError('broken file')\n")
+    with pytest.raises(DeclarationInvalid, match=r"bad\.py.*broken file"):
+        declarations_in(tmp_path)
+
+
+def test_an_operator_outside_a_task_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binding, "_bound", None)
+    with pytest.raises(InstanceUnbound):
+        binding.bound_coordinates()
