@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 import uuid
 from typing import Any
@@ -34,7 +35,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> Any:
 def _ends(error: BaseException, *, stopped: bool = False) -> BaseException:
     class Failing(WorkloadOperator):
         def world(self) -> Any:
-            return None
+            return types.SimpleNamespace(target=types.SimpleNamespace(control=contextlib.nullcontext()))
 
         def run_attempt(self, world: Any, coordinates: Any, context: Any) -> Any:
             raise error
