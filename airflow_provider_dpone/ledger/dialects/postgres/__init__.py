@@ -65,7 +65,7 @@ class PostgresDialect:
     def begin(self, connection: Connection) -> Pins | None:
         """Bound every wait, refuse a session whose commits are not durable, and identify the installed ledger."""
         row = connection.exec_driver_sql(
-            f"SELECT set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', true),"
+            f"SELECT set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', true),"  # noqa: S608
             " set_config('statement_timeout', '60s', true),"
             " set_config('idle_in_transaction_session_timeout', '60s', true),"
             " set_config('search_path', 'pg_catalog, pg_temp', true),"
