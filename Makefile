@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test campaign bench lint docs clean
+.PHONY: setup demo test campaign bench mutants lint docs clean
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
@@ -26,6 +26,10 @@ campaign: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m tools.bench
+
+# Breaks the product on purpose, one promise at a time; every mutant must turn a test red. ONLY=3,17 picks some.
+mutants: $(READY)
+	@$(BIN)/python -m tools.mutants $(if $(ONLY),--only $(ONLY))
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from airflow_provider_dpone.attempts import snapshot
 from airflow_provider_dpone.attempts.settle import Cause, Settler
 from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.proofs import Adjudication
-from airflow_provider_dpone.contracts.states import AttemptState, PublicationState
+from airflow_provider_dpone.contracts.states import AttemptState, PublicationState, Purpose
+from airflow_provider_dpone.engines.clickhouse.observer import SnapshotCatalog
 from airflow_provider_dpone.errors import (
     AdjudicationRefused,
     CeilingExceeded,
+    DocumentInvalid,
     Fenced,
+    GateNotClosed,
     LedgerRule,
+    NotEnrolled,
     NotPublished,
+    OutcomePending,
     PublicationUnknown,
+    ReconciliationFailed,
     ReleaseChanging,
+    RemovalRefused,
+    ServerUnreachable,
     Stopped,
     TargetUnsupported,
 )
@@ -471,3 +481,147 @@ def test_a_publication_names_the_closure_the_ledger_has(orders: SnapshotWorld, m
     assert publication.record.closure is not None
     assert publication.record.closure.closed_gates_sha256 == publisher.closure_sha256
     assert publication.record.closure.quiescence_sha256 == publisher.quiescence_sha256
+
+
+# --- doubt stays held -------------------------------------------------------------------------------------------
+
+
+def test_an_outcome_that_cannot_be_looked_at_now_stays_pending_and_held(
+    orders: SnapshotWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _killed(orders, "effect_done", "Exchange", "dpone_publisher")
+
+    def away(self: SnapshotCatalog, intent: Any) -> Any:
+        raise ServerUnreachable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SnapshotCatalog, "observe", away)
+        with pytest.raises(OutcomePending) as caught:
+            orders.cell("orders", try_number=2).run()
+    assert caught.value.retryable
+    counts = orders.ledger_counts()
+    assert (counts["running"], counts["commit_unknown"], counts["open_guards"]) == (1, 0, 1)
+    assert orders.cell("orders", try_number=3).run().reused
+    _settled(orders, succeeded=1)
+
+
+def test_an_attempt_that_cannot_be_settled_is_fenced_all_the_same(orders: SnapshotWorld) -> None:
+    """Its process may live: from now on the ledger gives it nothing."""
+    _killed(orders, "checked", "Insert", "dpone_ingest")
+    reachable = _world(orders)
+    [stored] = reachable.attempts.all_open()
+    cut_off = World(orders.ledger.runtime(), orders.target(native_port=1), reachable.service_id)
+    with pytest.raises(GateNotClosed):
+        Settler(cut_off).settle(stored, Cause("DPONE_FENCED", "test"))
+    assert reachable.attempts.read_exact(stored.sha256).fenced
+    with pytest.raises(Fenced):
+        reachable.gate_of(stored.sha256).issue_once(Purpose.INGEST, [])
+    assert Settler(reachable).settle(stored, Cause("DPONE_FENCED", "test")).state is AttemptState.FAILED
+    _settled(orders, failed=1)
+
+
+def test_an_exchange_that_takes_effect_while_it_is_settled_is_found_published(orders: SnapshotWorld) -> None:
+    """Its answer is lost before its effect: only what is seen after the closing decides."""
+    hold = orders.clickhouse.holds.set("checked", "detach", kind="Exchange", user_prefix="dpone_publisher")
+    late = threading.Thread(
+        target=lambda: (orders.clickhouse.holds.wait(hold), time.sleep(1.0), orders.clickhouse.holds.clear(hold))
+    )
+    late.start()
+    assert orders.cell("orders").run().state == "PUBLISHED"
+    late.join()
+    assert orders.exchanges() == 1
+    _settled(orders, succeeded=1)
+
+
+# --- each check by itself ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blind", ["digest", "aggregates"])
+def test_a_generation_that_is_not_the_source_is_seen_in_two_independent_ways(
+    orders: SnapshotWorld, monkeypatch: pytest.MonkeyPatch, blind: str
+) -> None:
+    """A row too many, with one of both comparisons made to see nothing."""
+    cell = orders.cell("orders")
+    seal = cell._seal
+
+    def tampered(admissible: Any, conversion: Any, generation: str, retained: Any, copied: Any) -> Any:
+        orders.ch(f"INSERT INTO {orders.database}.{generation} VALUES (0, 'tampered')")
+        if blind == "digest":
+            monkeypatch.setattr(snapshot, "read_content", lambda *args: copied.result.content)
+        else:
+            monkeypatch.setattr(snapshot, "read_aggregates", lambda *args: copied.source_aggregates)
+        return seal(admissible, conversion, generation, retained, copied)
+
+    cell._seal = tampered  # type: ignore[method-assign]
+    with pytest.raises(ReconciliationFailed):
+        cell.run()
+    assert orders.exchanges() == 0
+    _settled(orders, failed=1)
+
+
+def test_a_connection_that_leads_to_another_server_is_refused_before_admission(orders: SnapshotWorld) -> None:
+    cell = orders.cell("orders")
+    cell._world.service_id = str(uuid.uuid4())
+    with pytest.raises(NotEnrolled, match="is enrolled on"):
+        cell.run()
+    _settled(orders)
+
+
+def test_what_authorises_a_publication_is_read_again_when_it_is_prepared(orders: SnapshotWorld) -> None:
+    receipt = orders.cell("orders").run()
+    world = _world(orders)
+    stored = world.attempts.read_exact(receipt.attempt_sha256)
+    publication = world.publications.of_attempt(stored.sha256)
+    assert publication is not None
+    generation = publication.intent.generation_sha256
+    with pytest.raises(Fenced, match="SUCCEEDED"):
+        world.authority.open_generation(stored.identity, generation)
+    with pytest.raises(Fenced, match="SUCCEEDED"):
+        world.authority.require_current(publication.intent)
+    with pytest.raises(Fenced, match="holds its guards no more"):
+        world.authority.require_retained(publication.intent)
+    other = orders.cell("orders", run_id="run2")
+    other._world.publications._before_claim = lambda: (
+        world.authority.open_generation(  # another attempt's generation
+            world.attempts.all_open()[0].identity, generation
+        )
+        and None
+    )
+    with pytest.raises(DocumentInvalid, match="belongs to another attempt"):
+        other.run()
+    _settled(orders, succeeded=1, failed=1)
+
+
+def test_a_table_put_under_the_name_before_its_removal_is_renamed_back(orders: SnapshotWorld) -> None:
+    retained = orders.cell("orders", run_id="run1").run().retained_table.split(".")[1]
+    cell = orders.retention("orders", keep=0, run_id="run2")
+    remove = cell._remove
+
+    def replaced(*args: Any) -> None:
+        orders.ch(f"RENAME TABLE {orders.database}.{retained} TO {orders.database}.aside")
+        orders.ch(f"CREATE TABLE {orders.database}.{retained} (x Int8) ENGINE = MergeTree ORDER BY x")
+        remove(*args)
+
+    cell._remove = replaced  # type: ignore[method-assign]
+    with pytest.raises(RemovalRefused, match="renamed back"):
+        cell.run()
+    assert orders.ch(f"SELECT count() FROM {orders.database}.{retained}") == [(0,)]
+    assert _count(orders, "aside") == 10
+
+
+def test_a_stop_just_before_the_claim_sends_nothing(orders: SnapshotWorld) -> None:
+    """The claim is the last to ask."""
+    stop = StopFlag()
+    cell = orders.cell("orders", stop=stop)
+    prepare = cell._world.publications.persist_prepared
+
+    def stopped(intent: Any) -> Any:
+        record = prepare(intent)
+        stop.set("SIGTERM")
+        return record
+
+    cell._world.publications.persist_prepared = stopped  # type: ignore[method-assign]
+    with pytest.raises(Stopped):
+        cell.run()
+    assert orders.exchanges() == 0
+    _settled(orders, failed=1)

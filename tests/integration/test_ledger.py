@@ -378,6 +378,19 @@ def test_commit_in_doubt_is_never_success(active: builders.Activated, database: 
             store.admit_once(active.attempt("orders"))
 
 
+def test_a_claim_in_doubt_is_no_claim(active: builders.Activated, database: LedgerDatabase) -> None:
+    """COMMIT's answer and the read-back are both cut around the one claim that would let an EXCHANGE be sent."""
+    sha256 = CompositionAttemptStore(active.ledger).admit_once(active.attempt("orders"))
+    _journal(active, sha256, "dpone_p_1", Purpose.PUBLISHER).ready(name="dpone_p_1", principal_uuid=builders.new_uuid())
+    plan = builders.intent(active, "orders", sha256)
+    prepared = LedgerPublicationStore(active.ledger).persist_prepared(plan)
+    with CuttingProxy(database.host, database.port) as proxy:
+        proxy.cut_on(b"COMMIT", forward=True, times=1)
+        proxy.refuse_after_cut = True
+        with pytest.raises(ClaimUncertain):
+            LedgerPublicationStore(database.runtime(port=proxy.port)).claim(plan, prepared)
+
+
 def test_unreachable_ledger_is_a_retryable_error_with_its_code(database: LedgerDatabase) -> None:
     ledger = database.runtime(port=1)
     with pytest.raises(LedgerUnavailable) as caught:

@@ -16,7 +16,7 @@ import pytest
 from clickhouse_driver import Client
 
 from airflow_provider_dpone.contracts.states import GateState, Purpose
-from airflow_provider_dpone.engines.clickhouse.control import require_same_server
+from airflow_provider_dpone.engines.clickhouse.control import NativeControl, require_same_server
 from airflow_provider_dpone.engines.clickhouse.rights import ingest_rights, publisher_rights, remover_rights
 from airflow_provider_dpone.errors import (
     AnswerLost,
@@ -28,6 +28,7 @@ from airflow_provider_dpone.errors import (
     LedgerUnavailable,
     ServerRefused,
     ServerUnreachable,
+    ViewIncomplete,
 )
 from tests.live_clickhouse.product import Journal, Login, Product
 
@@ -247,6 +248,74 @@ def test_a_dropped_user_that_came_back_is_found_and_removed(product: Product, ta
     removed = gate.remove_leftover(name)
     assert removed is not None
     assert user_of(product, name) == []
+
+
+def test_a_name_that_could_not_be_journaled_is_never_created(product: Product, tables: str) -> None:
+    journal = Journal()
+    journal.fail_at = {"journal"}
+    before = product.rows("SELECT count() FROM system.users")
+    with pytest.raises(LedgerUnavailable):
+        product.gate(journal).issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    assert product.rows("SELECT count() FROM system.users") == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("GRANT TRUNCATE ON {tables}.a TO {name}", "grants"),
+        ("ALTER USER {name} SETTINGS async_insert = 1", "settings"),
+        ("DROP QUOTA {name}", "budget"),
+    ],
+)
+def test_a_user_the_server_shows_otherwise_than_issued_is_refused_and_closed(
+    product: Product, tables: str, statement: str, named: str
+) -> None:
+    journal = Journal()
+    gate = product.gate(journal)
+
+    def meddle() -> None:
+        product.run(statement.format(tables=tables, name=next(iter(journal.rows))))
+
+    gate._control = product.meddled("is_partial_revoke", meddle, 1)
+    with pytest.raises(GateRefused, match=named):
+        gate.issue_once(Purpose.PUBLISHER, publisher_rights(tables, "a", "b"))
+    [name] = journal.rows
+    assert user_of(product, name) == []
+    assert journal.rows[name].state is GateState.CLOSED
+
+
+def test_a_user_that_is_there_again_right_after_its_drop_is_not_closed(product: Product, tables: str) -> None:
+    journal = Journal()
+    issued = product.gate(journal).issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    gate = product.gate(journal)
+    back = f"CREATE USER {issued.name} IDENTIFIED WITH sha256_password BY 'back'"
+    gate._control = product.meddled("groupArrayIf", lambda: product.run(back), 1)
+    with pytest.raises(GateNotClosed, match="still there"):
+        gate.close(issued.name)
+    assert journal.rows[issued.name].state is GateState.CLOSING
+    assert gate.close(issued.name) is not None
+
+
+@pytest.mark.parametrize(("view", "position"), [("groupArrayIf", 1), ("asynchronous_inserts", 1)])
+def test_a_view_that_does_not_show_what_must_be_there_is_not_believed(
+    product: Product, tables: str, view: str, position: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller itself among the users, the observing statement among the running ones."""
+    journal = Journal()
+    gate = product.gate(journal)
+    issued = gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    query = NativeControl.query
+
+    def hidden(self: NativeControl, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
+        rows = query(self, sql, params)
+        return [(*row[:position], 0, *row[position + 1 :]) for row in rows] if view in sql else rows
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeControl, "query", hidden)
+        with pytest.raises(ViewIncomplete):
+            gate.close(issued.name)
+    assert journal.rows[issued.name].state is GateState.CLOSING
+    assert gate.close(issued.name) is not None
 
 
 def test_a_user_issued_on_another_server_is_never_closed_here(product: Product, tables: str) -> None:
