@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test campaign bench lint docs clean
+.PHONY: setup demo test campaign bench mutants lint docs clean
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
@@ -28,6 +28,10 @@ campaign: $(READY)
 # Speed, memory, protocol time, admissions and readers, as ratios of one run: build/bench/summary.json.
 bench: $(READY)
 	@$(BIN)/python -m tools.bench
+
+# Breaks the product on purpose, one promise at a time; every mutant must turn a test red. ONLY=3,17 picks some.
+mutants: $(READY)
+	@$(BIN)/python -m tools.mutants $(if $(ONLY),--only $(ONLY))
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -18,7 +18,7 @@ class DponeError(Exception):
 
     code: ClassVar[str] = "DPONE_ERROR"
     #: True when a later try of the same task may succeed without anybody changing anything.
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
@@ -93,9 +93,18 @@ class TooFewRows(Refused):
 
 
 class ServerRefused(DponeError):
-    """A server answered a statement with an error code; ``details`` carries ``server_code``."""
+    """A server answered a statement with an error code; ``details`` carries ``server_code``.
+
+    Overload and interruption pass: time-out, too many queries, network, aborted, memory, too many parts, cancelled,
+    no free thread.
+    """
 
     code = "DPONE_SERVER_REFUSED"
+    _PASSING: ClassVar[frozenset[int]] = frozenset({159, 202, 209, 210, 236, 241, 252, 394, 439})
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message, **details)
+        self.retryable = details.get("server_code") in self._PASSING
 
 
 class ServerUnreachable(DponeError):
@@ -218,6 +227,13 @@ class ActivationMissing(Refused):
     code = "DPONE_NOT_IN_ACTIVE_RELEASE"
 
 
+class ReleaseChanging(ActivationMissing):
+    """The release of this environment is being handed over; a later try finds the one that is active then."""
+
+    code = "DPONE_RELEASE_CHANGING"
+    retryable = True
+
+
 class ActivationRefused(Refused):
     """A release cannot be activated: colliding writes, unsupported cell, missing declaration, unresolved attempt."""
 
@@ -273,6 +289,12 @@ class PublicationUnknown(DponeError):
     """Observation could not decide whether the swap happened; the guards stay held until it is settled."""
 
     code = "DPONE_COMMIT_UNKNOWN"
+
+
+class AdjudicationRefused(Refused):
+    """An administrator decides only an attempt that observation could not settle: one that is COMMIT_UNKNOWN."""
+
+    code = "DPONE_ADJUDICATION_REFUSED"
 
 
 class OutcomePending(DponeError):

@@ -12,7 +12,8 @@ class CuttingProxy:
     """Forward to one server; cut when the client sends (or the server answers) a given byte sequence.
 
     ``cut_on(marker, forward=True)`` forwards the message, waits for the server's answer and drops it;
-    ``forward=False`` drops the message itself. ``on_reply=True`` looks for the marker in the server's bytes.
+    ``forward=False`` drops the message itself. With ``late`` the client is cut first and the message arrives that many
+    seconds later.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -22,6 +23,7 @@ class CuttingProxy:
         self.cuts = 0
         self.refuse_after_cut = False
         self.connections = 0
+        self.late = 0.0
         self._marker = b""
         self._forward = True
         self._times = 0
@@ -65,6 +67,9 @@ class CuttingProxy:
                     self._times -= 1
                     self.cuts += 1
                     state["cut"] = True
+                    if self.late:
+                        source.shutdown(socket.SHUT_RDWR)
+                        time.sleep(self.late)
                     if self._forward:
                         sink.sendall(data)
                         time.sleep(0.3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_provider_dpone.attempts.settle import SchedulerView, Settler
 from airflow_provider_dpone.attempts.world import World
@@ -123,6 +123,18 @@ class Admission:
         view = read_tables(control, enrolment.marker.database, [enrolment.target_table, generation])
         require_as_enrolled(view, work.guard, generation=generation)
         return view.table(generation)
+
+    def refreshed(self, work: Admissible) -> Admissible:
+        """The same with its guard read again: once admitted, nobody else can move it."""
+        guard = self._world.activations.guard(work.guard.guard_id)
+        if guard is None:
+            raise NotEnrolled("the guard is not enrolled any more")
+        return replace(work, guard=guard)
+
+    def interrupted(self, identity: CompositionAttemptIdentity) -> str | None:
+        """The attempt whose admission was interrupted by a time-out, when it was committed all the same."""
+        found = [a.sha256 for a in self._world.attempts.of_task(*identity.coordinates.task())]
+        return identity.digest() if identity.digest() in found else None
 
     def reusable(self, work: Admissible, coordinates: TaskCoordinates, plan_sha256: str) -> StoredPublication | None:
         """The publication of this task's previous try, when this try is its retry and all of it still holds.

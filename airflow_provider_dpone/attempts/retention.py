@@ -15,13 +15,15 @@ from airflow_provider_dpone.attempts.admission import Admissible, Admission
 from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler, plan_digest
 from airflow_provider_dpone.attempts.steps import Steps, StopFlag
 from airflow_provider_dpone.attempts.world import World
-from airflow_provider_dpone.contracts.identity import TaskCoordinates, generation_name
+from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
+from airflow_provider_dpone.contracts.identity import TaskCoordinates, generation_name, retired_name, retired_prefix
 from airflow_provider_dpone.contracts.receipts import RetentionReceipt
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import AttemptState, DispatchState, PublicationState, Purpose
 from airflow_provider_dpone.engines.clickhouse.quoting import table
 from airflow_provider_dpone.engines.clickhouse.rights import remover_rights
 from airflow_provider_dpone.errors import AnswerLost, DponeError, GateNotClosed, RemovalRefused, ServerRefused
+from airflow_provider_dpone.ledger.schema import EvidenceKind
 
 logger = logging.getLogger(__name__)
 
@@ -71,14 +73,19 @@ class RetentionCell:
             steps.say("nothing to remove")
             return self._receipt(admissible, [], kept)
         plan = plan_digest(work.declaration.digest(), str(work.keep), *(c.name for c in removable))
-        self._attempt = world.attempts.admit_once(admissible.identity(work.coordinates, plan))
+        identity = admissible.identity(work.coordinates, plan)
         removed: list[Candidate] = []
         try:
+            self._attempt = world.attempts.admit_once(identity)
             for candidate in removable:
                 with steps("remove", f"removing {admissible.database}.{candidate.name}"):
-                    self._remove(admissible, candidate, len(removed))
+                    self._remove(admissible, candidate)
                 removed.append(candidate)
         except BaseException as error:
+            if self._attempt is None and not isinstance(error, Exception):
+                self._attempt = self._admission.interrupted(identity)
+            if self._attempt is None:
+                raise
             self._end(error.code if isinstance(error, DponeError) else type(error).__name__, str(error))
             raise
         self._end(None, f"removed {len(removed)}")
@@ -96,39 +103,59 @@ class RetentionCell:
     # --- steps ---
 
     def _candidates(self, admissible: Admissible) -> tuple[list[Candidate], list[str]]:
-        """What may go (with the UUID each must carry) and what is kept, by the ledger and the server's catalog."""
-        world, guard_id = self._world, admissible.guard.guard_id
-        published = [p for p in world.publications.of_guard(guard_id) if p.record.state is PublicationState.PUBLISHED]
-        expected = {p.intent.target.generation_table: p.intent.old_target_uuid for p in published}
-        newest = [p.intent.target.generation_table for p in reversed(published)]
-        leftovers = {
-            generation_name(a.sha256) for a in world.attempts.ended_on(guard_id) if a.state is AttemptState.FAILED
-        } - set(expected)
-        names = sorted({*expected, *leftovers})
-        rows = world.target.control.query(
-            "SELECT name, toString(uuid), total_bytes FROM system.tables "
-            "WHERE database = {database:String} AND name IN {names:Array(String)} ORDER BY name",
-            {"database": admissible.database, "names": names or [""]},
-        )
-        present = {str(name): Candidate(str(name), str(found), int(size or 0)) for name, found, size in rows}
-        kept = [name for name in newest if name in present][: self._work.keep]
-        removable = []
-        for name, candidate in present.items():
-            if name in kept:
-                continue
-            if candidate.uuid == expected.get(name, candidate.uuid) != admissible.guard.target_uuid:
-                removable.append(candidate)
-            else:
-                where = f"{admissible.database}.{name}"
-                logger.warning("%s carries %s, not the table that was left there; kept", where, candidate.uuid)
-                kept.append(name)
-        return removable, kept
+        """What may go (with the UUID each must carry) and what is kept, by the ledger and the server's catalog.
 
-    def _remove(self, admissible: Admissible, candidate: Candidate, number: int) -> None:
+        A published predecessor carries the UUID its publication swapped out, under its generation's name or the name
+        a broken-off removal gave it. Anything else under a failed attempt's name is its leftover, unless that table
+        was ever live on this target: then somebody swapped it in or out by hand, and it stays.
+        """
+        world, guard = self._world, admissible.guard
+        published = [
+            p for p in world.publications.of_guard(guard.guard_id) if p.record.state is PublicationState.PUBLISHED
+        ]
+        ended = world.attempts.ended_on(guard.guard_id)
+        enrolments = world.attempts.originals(guard.guard_id, EvidenceKind.ENROLMENT)
+        live = {guard.target_uuid} | {TargetEnrolment.parse(raw).target_uuid for raw in enrolments}
+        live |= {p.intent.old_target_uuid for p in published} | {p.intent.generation_uuid for p in published}
+        predecessors = {p.intent.target.generation_table: p.intent.old_target_uuid for p in published}
+        leftovers = {generation_name(a.sha256) for a in ended if a.state is AttemptState.FAILED} - set(predecessors)
+        kept: list[str] = []
+        found: dict[str, Candidate] = {}  # predecessors by UUID
+        removable: list[Candidate] = []
+        for table_found in self._present(admissible, [*predecessors, *leftovers], [a.sha256 for a in ended]):
+            name, carried = table_found.name, table_found.uuid
+            moved = name not in predecessors and name not in leftovers
+            meant = (moved and name.endswith(f"_{uuid.UUID(carried).hex}")) or predecessors.get(name) == carried
+            if meant and carried != guard.target_uuid and carried in predecessors.values():
+                found[carried] = table_found
+            elif (meant or name in leftovers) and carried not in live:
+                removable.append(table_found)
+            else:
+                logger.warning("%s.%s carries %s, not what was left there; kept", admissible.database, name, carried)
+                kept.append(name)
+        newest = [found[u] for u in reversed([p.intent.old_target_uuid for p in published]) if u in found]
+        kept += [candidate.name for candidate in newest[: self._work.keep]]
+        return removable + newest[self._work.keep :], kept
+
+    def _present(self, admissible: Admissible, names: list[str], ended: list[str]) -> list[Candidate]:
+        """Tables under these names, or under a name some retention attempt of the guard gave to one."""
+        rows = self._world.target.control.query(
+            "SELECT name, toString(uuid), total_bytes FROM system.tables WHERE database = {database:String} "
+            "AND (name IN {names:Array(String)} OR substring(name, 1, 24) IN {retired:Array(String)}) ORDER BY name",
+            {
+                "database": admissible.database,
+                "names": sorted(names) or [""],
+                "retired": [retired_prefix(sha256) for sha256 in ended] or [""],
+            },
+        )
+        return [Candidate(str(name), str(carried), int(size or 0)) for name, carried, size in rows]
+
+    def _remove(self, admissible: Admissible, candidate: Candidate) -> None:
         world = self._world
         assert self._attempt is not None
         database, attempt = admissible.database, self._attempt
-        fresh = f"dpone_r_{attempt[7:35]}_{number}"
+        fresh = retired_name(attempt, candidate.uuid)
+        world.attempts.require_acting(attempt)
         control = world.target.control
         control.command(f"RENAME TABLE {table(database, candidate.name)} TO {table(database, fresh)}")
         [(found,)] = control.query(

@@ -24,19 +24,24 @@ from airflow_provider_dpone.contracts.states import (
     GateState,
     PublicationState,
 )
+from airflow_provider_dpone.engines.clickhouse.gate import usable_names
 from airflow_provider_dpone.engines.clickhouse.observer import SnapshotCatalog
 from airflow_provider_dpone.errors import (
+    AdjudicationRefused,
     CommitUnknown,
+    Fenced,
     GateRefused,
     GuardHeld,
     LedgerBusy,
     LedgerMismatch,
+    LedgerRule,
     LedgerUnavailable,
     NotEnrolled,
     OutcomePending,
     PublicationUnknown,
 )
 from airflow_provider_dpone.ledger.attempts import StoredAttempt
+from airflow_provider_dpone.ledger.journal import closed_principals
 from airflow_provider_dpone.ledger.publications import StoredPublication
 from airflow_provider_dpone.ledger.schema import EvidenceKind
 from airflow_provider_dpone.publication.publisher import ClickHouseAtomicSnapshotPublisher
@@ -84,12 +89,15 @@ class Settler:
         run is fenced when Airflow reports it finished or superseded.
 
         :raises GuardHeld: another run's attempt is at work; wait for it.
+        :raises Fenced: a later instance of this very task holds it; this one is the orphan.
         :raises PublicationUnknown: an earlier attempt cannot be settled by observation.
         """
         for stored in holders:
             theirs = stored.identity.coordinates
             if theirs.task_instance_id != mine.task_instance_id:
-                same_task = _task(theirs) == _task(mine)
+                if mine.superseded_by(theirs):
+                    raise Fenced("a later instance of this task holds the target; this one stops here")
+                same_task = theirs.task() == mine.task()
                 if not same_task and stored.state is not AttemptState.COMMIT_UNKNOWN and not finished(theirs):
                     raise GuardHeld(
                         f"{theirs.dag_id}.{theirs.task_id} of run {theirs.run_id} (try {theirs.try_number}) holds the "
@@ -116,6 +124,7 @@ class Settler:
         """Close what is open, observe what is open, and write the end of the attempt.
 
         :param done: an attempt without a publication did what it was admitted for (a retention step).
+        :raises AdjudicationRefused: observation may still settle it, so nobody decides.
         """
         world = self._world
         with world.together() as ledger:
@@ -124,12 +133,19 @@ class Settler:
             publication = ledger.publications.of_attempt(attempt_sha256)
         if stored.state in TERMINAL_ATTEMPTS:
             return stored
+        if adjudication is not None and stored.state is not AttemptState.COMMIT_UNKNOWN:
+            raise AdjudicationRefused(
+                f"attempt {attempt_sha256} is {stored.state.name}; run `dpone-airflow reconcile {attempt_sha256[7:19]}`"
+            )
         unclosed = [principal.name for principal in principals if principal.state is not GateState.CLOSED]
         if unclosed:
             self._close_gates(attempt_sha256, unclosed)
             publication = world.publications.of_attempt(attempt_sha256)
         if publication is not None and publication.record.state not in TERMINAL_PUBLICATIONS and adjudication is None:
-            self._publisher(publication).reconcile(publication.intent.digest())
+            try:
+                self._publisher(publication).reconcile(publication.intent.digest())
+            except PublicationUnknown as contradicted:  # never claimed, yet A and B are not there: a person must look
+                cause = Cause(contradicted.code, contradicted.message)
             publication = world.publications.of_attempt(attempt_sha256)
             if publication is not None and _unproved(publication):
                 raise OutcomePending(
@@ -147,13 +163,29 @@ class Settler:
             attempt_sha256=attempt_sha256,
             state=state,
             code=None if state is AttemptState.SUCCEEDED else cause.code,
-            reason=cause.reason[:512],
+            reason=cause.reason.encode("utf-8", "replace").decode()[:512],
             publication_sha256=None if publication is None else publication.record.digest(),
             observed_at=utc_now(),
         )
-        if stored.state is AttemptState.COMMIT_UNKNOWN:
-            return world.attempts.reconcile_unknown(attempt_sha256, outcome, adjudication)
-        return world.attempts.finalize(attempt_sha256, outcome, receipt)
+        try:
+            if stored.state is AttemptState.COMMIT_UNKNOWN:
+                return world.attempts.reconcile_unknown(attempt_sha256, outcome, adjudication)
+            return world.attempts.finalize(attempt_sha256, outcome, receipt)
+        except LedgerRule:
+            now = world.attempts.read_exact(attempt_sha256)
+            if now.state is stored.state:
+                raise
+            return now  # another settler was first; what it recorded stands
+
+    def sweep(self) -> list[str]:
+        """Drop users that came back although their gates are CLOSED (a power loss can revert a DROP); their names.
+
+        Users this ledger does not know are left alone: they may be another ledger's.
+        """
+        world = self._world
+        found = usable_names(world.target.control)
+        closed = closed_principals(world.ledger, world.service_id, found)
+        return [name for name, attempt in closed if world.gate_of(attempt).remove_leftover(name) is not None]
 
     def _close_gates(self, attempt_sha256: str, names: Sequence[str]) -> None:
         """Close principals of an attempt. On the server even when the ledger is away: that only takes rights."""
@@ -233,10 +265,6 @@ def unknown(stored: StoredAttempt) -> PublicationUnknown:
 def plan_digest(*values: str) -> str:
     """Digest of an operator's rendered values."""
     return digest_of("\x1f".join(("dpone.plan.v1", *values)).encode())
-
-
-def _task(coordinates: TaskCoordinates) -> tuple[str, str, str, int]:
-    return coordinates.dag_id, coordinates.run_id, coordinates.task_id, coordinates.map_index
 
 
 def _unproved(publication: StoredPublication) -> bool:

@@ -38,8 +38,10 @@ from airflow_provider_dpone.engines.clickhouse.wire import HttpDispatch
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
 from airflow_provider_dpone.engines.postgres.snapshot import PostgresSnapshot, describe_table, open_snapshot
 from airflow_provider_dpone.engines.postgres.types import explain
+from airflow_provider_dpone.enrolment.clickhouse import require_marker
 from airflow_provider_dpone.errors import (
     AnswerLost,
+    CeilingExceeded,
     DponeError,
     Fenced,
     NotPublished,
@@ -120,14 +122,17 @@ class SnapshotCell:
         if earlier is not None:
             steps.say("the previous try published this snapshot; nothing is copied again")
             return self._settler.receipt(earlier, {}, reused=True)
-        with steps("admission", "asking for admission"):
-            self._stop.check()
-            identity = admissible.identity(work.coordinates, work.plan_sha256())
-            self._attempt = self._world.attempts.admit_once(identity)
-        steps.say(f"admitted as attempt {self._attempt[7:19]}")
+        identity = admissible.identity(work.coordinates, work.plan_sha256())
         try:
+            with steps("admission", "asking for admission"):
+                self._attempt = self._world.attempts.admit_once(identity)
+            steps.say(f"admitted as attempt {self._attempt[7:19]}")
             self._publish(admissible, conversion)
         except BaseException as error:
+            if self._attempt is None and not isinstance(error, Exception):
+                self._attempt = self._admission.interrupted(identity)
+            if self._attempt is None:
+                raise
             receipt = self._wind_up(error)
             if receipt is not None and isinstance(error, Exception):
                 return receipt
@@ -159,6 +164,10 @@ class SnapshotCell:
         world, steps = self._world, self._steps
         attempt = admitted(self._attempt)
         generation = generation_name(attempt)
+        held = self._admission.refreshed(admissible)  # from here on nobody else can move the guard
+        if held.guard.enrolment_sha256 != admissible.guard.enrolment_sha256:
+            conversion = self._plan(held)
+        admissible = held
         with steps("generation", f"building generation {admissible.database}.{generation}"):
             retained = world.retained(admissible.guard.guard_id, admissible.guard.enrolment, but=generation)
             world.target.control.command(
@@ -183,6 +192,7 @@ class SnapshotCell:
                 admissible.guard.enrolment,
                 retained=retained,
                 budget_since=gate.start_at_issue(credential.name),
+                require_owned=lambda control: require_marker(control, admissible.guard.enrolment),
             ),
             executor=ClickHouseExchangeExecutor(world.target.http, credential),
         )
@@ -305,6 +315,13 @@ class SnapshotCell:
                 target_rows=content.rows,
                 source_rows=copied.result.content.rows,
             )
+        if copied.wire_bytes > work.limits.max_wire_bytes:
+            raise CeilingExceeded(
+                f"max_wire_bytes is {work.limits.max_wire_bytes}, but {copied.wire_bytes} bytes went over the wire, "
+                "headers and framing included; nothing was published",
+                ceiling="max_wire_bytes",
+                value=copied.wire_bytes,
+            )
         difference = copied.source_aggregates.difference(aggregates)
         if difference is not None:
             raise ReconciliationFailed(f"source and generation differ: {difference}; nothing was published")
@@ -352,8 +369,11 @@ class SnapshotCell:
             raise unknown(ended)
         receipt = self._settler.recorded_receipt(attempt)
         if ended.state is not AttemptState.SUCCEEDED or receipt is None:
+            publication = self._world.publications.of_attempt(attempt)
+            why = f" ({publication.record.reason})" if publication is not None else ""
             raise NotPublished(
-                "the swap provably did not happen and the target is untouched; a new try copies again", attempt=attempt
+                f"the swap provably did not happen{why} and the target is untouched; a new try copies again",
+                attempt=attempt,
             )
         return receipt
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
-from airflow_provider_dpone.contracts.identity import generation_name
+from airflow_provider_dpone.contracts.identity import generation_name, retired_prefix
 from airflow_provider_dpone.engines.clickhouse.control import NativeControl, require_same_server
 from airflow_provider_dpone.engines.clickhouse.gate import ClickHouseGate
 from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy
@@ -87,16 +87,19 @@ class World:
 
     def gates_made(self, attempt_sha256: str | None) -> list[ClickHouseGate]:
         """The gate this process made for an attempt, if it did; asks nobody."""
-        return [gate for sha256, gate in self.gates.items() if sha256 == attempt_sha256]
+        return [gate for sha256, gate in list(self.gates.items()) if sha256 == attempt_sha256]
 
     def retained(self, guard_id: str, enrolment: TargetEnrolment, *, but: str = "") -> list[str]:
         """Names of generations of a guard that still exist on the server: published predecessors and leftovers."""
         with self.together() as ledger:
             names = ledger.publications.generations(guard_id)
-            names |= {generation_name(sha256) for sha256 in ledger.attempts.digests_ended_on(guard_id)}
+            ended = ledger.attempts.digests_ended_on(guard_id)
+        names |= {generation_name(sha256) for sha256 in ended}
         names.discard(but)
+        retired = [retired_prefix(sha256) for sha256 in ended]
         rows = self.target.control.query(
-            "SELECT name FROM system.tables WHERE database = {database:String} AND name IN {names:Array(String)}",
-            {"database": enrolment.marker.database, "names": sorted(names) or [""]},
+            "SELECT name FROM system.tables WHERE database = {database:String} AND (name IN {names:Array(String)} "
+            "OR substring(name, 1, 24) IN {retired:Array(String)})",
+            {"database": enrolment.marker.database, "names": sorted(names) or [""], "retired": retired or [""]},
         )
         return sorted(str(name) for (name,) in rows)

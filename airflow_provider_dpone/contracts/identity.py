@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -33,6 +34,20 @@ class TaskCoordinates(Document):
     max_tries: Counter
     """Airflow's ``max_tries``: grows when a task is cleared, so a retry and a clear can be told apart."""
     task_instance_id: Uuid
+
+    def task(self) -> tuple[str, str, str, int]:
+        """The task of the run, whichever try."""
+        return self.dag_id, self.run_id, self.task_id, self.map_index
+
+    def superseded_by(self, other: TaskCoordinates) -> bool:
+        """Whether the other is a later instance of the same task.
+
+        Airflow's instance UUIDs (version 7) are ordered by time. Tries alone are not: a run that was deleted and made
+        again counts them anew.
+        """
+        mine, theirs = uuid.UUID(self.task_instance_id), uuid.UUID(other.task_instance_id)
+        later = mine.version == theirs.version == 7 and mine.int < theirs.int
+        return later and self.task() == other.task() and self.try_number <= other.try_number
 
 
 class GuardEpoch(Document):
@@ -81,3 +96,13 @@ def guard_id(connector: str, service_id: str, subject: str) -> str:
 def generation_name(attempt_sha256: str) -> str:
     """Name of the table an attempt builds; unique to the attempt, recognisable by its prefix."""
     return f"dpone_g_{attempt_sha256.removeprefix('sha256:')[:32]}"
+
+
+def retired_prefix(attempt_sha256: str) -> str:
+    """How the names begin to which a retention attempt moves the tables it is about to drop (24 characters)."""
+    return f"dpone_r_{attempt_sha256.removeprefix('sha256:')[:16]}"
+
+
+def retired_name(attempt_sha256: str, table_uuid: str) -> str:
+    """Name of a table about to be dropped; says which UUID it must carry, so that a broken-off removal is resumed."""
+    return f"{retired_prefix(attempt_sha256)}_{uuid.UUID(table_uuid).hex}"

@@ -101,8 +101,11 @@ class PrincipalJournal(Protocol):
         then: nothing more can be claimed under it."""
         ...
 
-    def closed(self, *, name: str, evidence: Sequence[Document]) -> None:
-        """CLOSING -> CLOSED with its closure and quiescence originals; settles dispatches still claimed."""
+    def closed(self, *, name: str, evidence: Sequence[Document]) -> bool:
+        """CLOSING -> CLOSED with its closure and quiescence originals; settles dispatches still claimed.
+
+        :returns: False when somebody else had closed it: then that evidence stands.
+        """
         ...
 
     def principals(self) -> list[JournaledPrincipal]: ...

@@ -104,6 +104,10 @@ def enrol(
     :raises EnrolledElsewhere: the database belongs to another ledger.
     :raises TargetUnsupported, AmbientWriter: it cannot be swapped exactly, or somebody else can write it.
     """
+    if target_table.startswith("dpone_"):
+        raise TargetUnsupported(
+            f"{database}.{target_table}: names that begin with dpone_ are reserved for our own tables"
+        )
     ledger.read(lambda connection: None)
     view = read_catalog(control, database, [target_table], administrators=administrators)
     view.require_supported(accepted_features)

@@ -13,7 +13,14 @@ from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.contracts.identity import GuardEpoch, guard_id
 from airflow_provider_dpone.contracts.release import ActivationRequest, Release
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, Connector
-from airflow_provider_dpone.errors import ActivationMissing, ActivationRefused, DocumentInvalid, GuardHeld, LedgerRule
+from airflow_provider_dpone.errors import (
+    ActivationMissing,
+    ActivationRefused,
+    DocumentInvalid,
+    GuardHeld,
+    LedgerRule,
+    ReleaseChanging,
+)
 from airflow_provider_dpone.ledger.schema import (
     EvidenceKind,
     activation,
@@ -253,13 +260,19 @@ class CompositionActivationStore:
             (activation.c.environment == environment) & activation.c.state.in_([int(s) for s in states])
         )
 
+    def in_force(self) -> list[StoredActivation]:
+        """Activations of any environment that are ACTIVE or RETIRING."""
+        return self._select(activation.c.state.in_([int(ActivationState.ACTIVE), int(ActivationState.RETIRING)]))
+
     def require_active(self, environment: str) -> StoredActivation:
         """The activation that is current in an environment.
 
-        :raises ActivationMissing: none is ACTIVE.
+        :raises ActivationMissing: none is ACTIVE. :raises ReleaseChanging: one is on its way in or out.
         """
         found = self.in_states(environment, ActivationState.ACTIVE)
         if not found:
+            if self.in_states(environment, ActivationState.PREPARED, ActivationState.RETIRING):
+                raise ReleaseChanging(f"the release of environment {environment!r} is being handed over; try again")
             raise ActivationMissing(
                 f"no release is active in environment {environment!r}; run `dpone-airflow activate --dags-folder ...`"
             )

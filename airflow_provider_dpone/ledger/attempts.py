@@ -27,6 +27,7 @@ from airflow_provider_dpone.errors import (
     Fenced,
     GuardHeld,
     LedgerRule,
+    ReleaseChanging,
 )
 from airflow_provider_dpone.ledger.schema import (
     EvidenceKind,
@@ -78,6 +79,7 @@ class CompositionAttemptStore:
         """Reserve every guard for this attempt, in one transaction, read back; return the attempt's digest.
 
         :raises AlreadyAdmitted: this task instance was admitted before.
+        :raises Fenced: a later instance of the same task was admitted.
         :raises GuardHeld: another attempt is RUNNING or COMMIT_UNKNOWN on a guard.
         :raises ActivationMissing: the activation is not ACTIVE, or does not contain the workload as pinned.
         """
@@ -93,6 +95,9 @@ class CompositionAttemptStore:
                     or hexed(row["owner_sha256"]) != identity.activation_sha256
                 ):
                     raise ActivationMissing(f"guard {held.guard_id[:19]} is not held under epoch {held.epoch}")
+            for other in self._rows(tx.connection, *_of_task(*identity.coordinates.task())):
+                if identity.coordinates.superseded_by(other.identity.coordinates):
+                    raise Fenced("a later instance of this task was admitted; this one stops here")
             tx.insert(
                 attempt,
                 attempt_sha256=digest_bytes(sha256),
@@ -127,9 +132,11 @@ class CompositionAttemptStore:
             if rule in ("uq_attempt_scheduler", "pk_attempt", "attempt_pkey"):
                 raise AlreadyAdmitted("this task instance was admitted before; clear the task to try again") from error
             if rule == "uq_attempt_guard_open":
-                raise GuardHeld("another attempt holds this target; it must be settled first") from error
+                holders = self.open_on([held.guard_id for held in identity.guard_epochs])
+                details = {"attempt": holders[0].sha256} if holders else {}
+                raise GuardHeld("another attempt holds this target; it must be settled first", **details) from error
             if rule == "activation_not_active":
-                raise ActivationMissing("the release of this task is not ACTIVE") from error
+                raise ReleaseChanging("the release of this task is not ACTIVE any more") from error
             raise
         return sha256
 
@@ -137,7 +144,7 @@ class CompositionAttemptStore:
     def _check_activation(tx: Tx, identity: CompositionAttemptIdentity) -> None:
         row = tx.row(activation, activation_sha256=digest_bytes(identity.activation_sha256))
         if row is None or row["state"] != int(ActivationState.ACTIVE):
-            raise ActivationMissing("the release of this task is not ACTIVE")
+            raise ReleaseChanging("the release of this task is not ACTIVE any more")
         if digest_of(row["document"]) != identity.activation_sha256:
             raise DocumentInvalid("an activation's bytes do not match its key")
         # the digest proves them to be the very bytes that were parsed strictly when the activation was prepared
@@ -189,15 +196,7 @@ class CompositionAttemptStore:
 
     def of_task(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> list[StoredAttempt]:
         """Every attempt of one task of one run, oldest first."""
-        return self._ledger.read(
-            lambda c: self._rows(
-                c,
-                attempt.c.dag_id == dag_id,
-                attempt.c.run_id == run_id,
-                attempt.c.task_id == task_id,
-                attempt.c.map_index == map_index,
-            )
-        )
+        return self._ledger.read(lambda c: self._rows(c, *_of_task(dag_id, run_id, task_id, map_index)))
 
     def ended_on(self, guard_id: str) -> list[StoredAttempt]:
         """Attempts on a guard that are SUCCEEDED or FAILED, oldest first."""
@@ -320,6 +319,11 @@ class CompositionAttemptStore:
 def _ended_on(guard_id: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     made = select(attempt_guard.c.attempt_sha256).where(attempt_guard.c.guard_id == digest_bytes(guard_id))
     return attempt.c.attempt_sha256.in_(made), attempt.c.state.in_([int(s) for s in TERMINAL_ATTEMPTS])
+
+
+def _of_task(dag_id: str, run_id: str, task_id: str, map_index: int) -> tuple[Any, ...]:
+    found = attempt.c.dag_id == dag_id, attempt.c.run_id == run_id, attempt.c.task_id == task_id
+    return (*found, attempt.c.map_index == map_index)
 
 
 def _proof(

@@ -81,16 +81,19 @@ class LedgerJournal:
 
         return self._ledger.write(change)
 
-    def closed(self, *, name: str, evidence: Sequence[Document]) -> None:
-        """CLOSING -> CLOSED with the originals of closure and quiescence; settles what was still claimed."""
+    def closed(self, *, name: str, evidence: Sequence[Document]) -> bool:
+        """CLOSING -> CLOSED with the originals of closure and quiescence; settles what was still claimed.
+
+        :returns: False when another settler had closed it: its evidence stands, this one is not recorded.
+        """
         closure = next(d for d in evidence if isinstance(d, GateClosure))
         quiet = next(d for d in evidence if isinstance(d, QuiescenceObservation))
 
-        def change(tx: Tx) -> None:
+        def change(tx: Tx) -> bool:
             key = self._key(tx, name)
             row = tx.row(principal, **key)
             if row is not None and row["state"] == int(GateState.CLOSED):
-                return
+                return False
             claimed = tx.connection.execute(
                 select(dispatch.c.dispatch_id).where(
                     dispatch.c.principal_name == name,
@@ -115,8 +118,9 @@ class LedgerJournal:
                     "quiescence_sha256": digest_bytes(tx.record(EvidenceKind.QUIESCENCE, self._attempt, quiet)),
                 },
             )
+            return True
 
-        self._ledger.write(change)
+        return self._ledger.write(change)
 
     def principals(self) -> list[JournaledPrincipal]:
         """Every principal of the attempt, in the order journaled."""
@@ -191,6 +195,16 @@ class LedgerJournal:
         if row is None:
             raise LedgerRule(f"{name} is not a principal of this attempt", rule="principal_missing")
         return dict(row)
+
+
+def closed_principals(ledger: Ledger, service_id: str, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Those of the names whose gates are CLOSED in this ledger, each with its attempt."""
+    query = select(principal.c.name, principal.c.attempt_sha256).where(
+        principal.c.service_id == service_id,
+        principal.c.name.in_(list(names)),
+        principal.c.state == int(GateState.CLOSED),
+    )
+    return ledger.read(lambda c: [(str(name), str(hexed(attempt))) for name, attempt in c.execute(query)])
 
 
 def insert_claim(tx: Tx, attempt_sha256: str, *, dispatch_id: str, name: str, kind: str, statement: str) -> None:

@@ -57,7 +57,8 @@ def remember_success(control_conn_id: str, attempt_sha256: str) -> None:
 @hookimpl
 def on_task_instance_running(previous_state: Any, task_instance: Any) -> None:
     """Bind (again) the instance that is about to run in this process."""
-    global _bound
+    global _bound, _finished
+    _finished = None
     _bound = _Bound(
         dag_id=task_instance.dag_id,
         run_id=task_instance.run_id,

@@ -114,7 +114,7 @@ class WorkloadOperator(BaseOperator):
         except GuardHeld as held:
             self._wait(held, waiting_since)
         except DponeError as error:
-            if error.retryable:
+            if error.retryable or self._stop.is_set():  # stopped: then that is what failed it
                 raise
             raise AirflowFailException(str(error)) from error
 

@@ -11,7 +11,6 @@ from airflow_provider_dpone.attempts.settle import Cause, Settler
 from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.attempts.world import ClickHouseTarget, World
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.contracts.states import AttemptState
 from airflow_provider_dpone.errors import ActivationMissing, DponeError
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
 from airflow_provider_dpone.hooks.control import DponeControlHook
@@ -66,10 +65,23 @@ class ReconcileOperator(BaseOperator):
                 failed = failed or error
                 results.append(_line(stored, error.code))
                 self.log.warning("attempt %s stays open: %s", stored.sha256[7:19], error)
+        if not self.attempt:
+            try:
+                self._sweep(ledger)
+            except DponeError as error:
+                failed = failed or error
         self.log.info("%d attempts looked at, %s", len(results), datetime.now(UTC).isoformat(timespec="seconds"))
         if failed is not None:
             raise failed
         return results
+
+    def _sweep(self, ledger: Ledger) -> None:
+        """Drop users that came back, on every server a release in force writes to."""
+        in_force = CompositionActivationStore(ledger).in_force()
+        for conn_id in sorted({w.target_conn_id for activation in in_force for w in activation.release.workloads()}):
+            self._stop.check()
+            for name in Settler(world_behind(ledger, conn_id)).sweep():
+                self.log.warning("user %s was back on the server of %s although its gate is CLOSED", name, conn_id)
 
     def on_kill(self) -> None:
         """Stop before the next attempt; settling resumes where it was."""
@@ -87,20 +99,19 @@ def declaration_of(ledger: Ledger, stored: StoredAttempt) -> WorkloadDeclaration
 
 def world_of(ledger: Ledger, stored: StoredAttempt) -> World:
     """Ledger and target of an attempt, through its declared connection."""
-    hook = DponeClickHouseHook(clickhouse_conn_id=declaration_of(ledger, stored).target_conn_id)
+    return world_behind(ledger, declaration_of(ledger, stored).target_conn_id)
+
+
+def world_behind(ledger: Ledger, target_conn_id: str) -> World:
+    """Ledger and target behind a connection."""
+    hook = DponeClickHouseHook(clickhouse_conn_id=target_conn_id)
     target = ClickHouseTarget(hook.control(), hook.http(), hook.login(), hook.gate_policy())
     return World(ledger, target, target.service_id())
 
 
 def settle_one(ledger: Ledger, stored: StoredAttempt) -> StoredAttempt:
-    """Fence and settle one attempt; users of it that came back are dropped."""
-    world = world_of(ledger, stored)
-    ended = Settler(world).settle(stored, Cause("DPONE_FENCED", "settled by the reaper"))
-    if ended.state is not AttemptState.COMMIT_UNKNOWN:
-        gate = world.gate_of(stored.sha256)
-        for principal in world.journal(stored.sha256).principals():
-            gate.remove_leftover(principal.name)
-    return ended
+    """Fence and settle one attempt."""
+    return Settler(world_of(ledger, stored)).settle(stored, Cause("DPONE_FENCED", "settled by the reaper"))
 
 
 def _line(stored: StoredAttempt, state: str) -> dict[str, str]:

@@ -146,8 +146,8 @@ class ClickHouseAtomicSnapshotPublisher:
         try:
             return self._store.resolve(intent, record, after)
         except LedgerRule:
-            _, now = self._store.read(intent.digest())  # another reconciler may have been first
-            if now.state in TERMINAL_PUBLICATIONS:
+            _, now = self._store.read(intent.digest())
+            if now != record:  # another reconciler was first; what it recorded stands
                 return now
             raise
 

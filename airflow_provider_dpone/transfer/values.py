@@ -99,10 +99,14 @@ def integer_to_decimal(array: pa.Array, target: TargetType) -> pa.Array:
 def decimal_to_decimal(array: pa.Array, target: TargetType) -> pa.Array:
     """Decimals, or their text, into a decimal: every digit kept, NaN and infinities refused."""
     try:
-        # Arrow parses text and rescales exactly or raises; what it raises on is judged digit by digit below.
-        return array.cast(target.arrow)
+        # Below the target's range Arrow is exact or raises; far above it, it wraps around without a word: 11 becomes
+        # 0.79 as Decimal(38, 38). What is not provably small, or raised on, is judged digit by digit.
+        greatest = pc.max(pc.abs(array.cast(pa.float64()))).as_py()
+        if greatest is None or greatest < 1.5 * 10.0 ** (target.precision - target.scale):
+            return array.cast(target.arrow)
     except pa.ArrowInvalid:
-        return _unscaled_to_arrow(_unscale(array, target.precision, target.scale), array, target.arrow)
+        pass
+    return _unscaled_to_arrow(_unscale(array, target.precision, target.scale), array, target.arrow)
 
 
 def decimal_to_integer(array: pa.Array, target: TargetType) -> pa.Array:

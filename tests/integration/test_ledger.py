@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import insert, text, update
 
 from airflow_provider_dpone.contracts.canonical import digest_bytes
-from airflow_provider_dpone.contracts.proofs import Adjudication
+from airflow_provider_dpone.contracts.proofs import Adjudication, ProofKind
 from airflow_provider_dpone.contracts.states import (
     ActivationState,
     AttemptState,
@@ -39,11 +39,12 @@ from airflow_provider_dpone.errors import (
 from airflow_provider_dpone.ledger import schema
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
+from airflow_provider_dpone.ledger.attempts import _proof as attempt_proof
 from airflow_provider_dpone.ledger.dialects.postgres import PostgresDialect
 from airflow_provider_dpone.ledger.install import install
 from airflow_provider_dpone.ledger.journal import LedgerJournal
 from airflow_provider_dpone.ledger.publications import LedgerPublicationStore
-from airflow_provider_dpone.ledger.transaction import Ledger
+from airflow_provider_dpone.ledger.transaction import Ledger, Tx
 from tests import builders
 from tests.cutting_proxy import CuttingProxy
 from tests.ledger_database import LedgerDatabase
@@ -377,9 +378,149 @@ def test_commit_in_doubt_is_never_success(active: builders.Activated, database: 
             store.admit_once(active.attempt("orders"))
 
 
+def test_a_claim_in_doubt_is_no_claim(active: builders.Activated, database: LedgerDatabase) -> None:
+    """COMMIT's answer and the read-back are both cut around the one claim that would let an EXCHANGE be sent."""
+    sha256 = CompositionAttemptStore(active.ledger).admit_once(active.attempt("orders"))
+    _journal(active, sha256, "dpone_p_1", Purpose.PUBLISHER).ready(name="dpone_p_1", principal_uuid=builders.new_uuid())
+    plan = builders.intent(active, "orders", sha256)
+    prepared = LedgerPublicationStore(active.ledger).persist_prepared(plan)
+    with CuttingProxy(database.host, database.port) as proxy:
+        proxy.cut_on(b"COMMIT", forward=True, times=1)
+        proxy.refuse_after_cut = True
+        with pytest.raises(ClaimUncertain):
+            LedgerPublicationStore(database.runtime(port=proxy.port)).claim(plan, prepared)
+
+
 def test_unreachable_ledger_is_a_retryable_error_with_its_code(database: LedgerDatabase) -> None:
     ledger = database.runtime(port=1)
     with pytest.raises(LedgerUnavailable) as caught:
         ledger.read(lambda c: None)
     assert isinstance(caught.value, DponeError)
     assert caught.value.retryable
+
+
+# --- the database itself refuses --------------------------------------------------------------------------------
+
+
+def _publishing(active: builders.Activated) -> tuple[str, LedgerJournal]:
+    """An attempt with a READY publisher that claimed a statement, and a publication PREPARED."""
+    sha256 = CompositionAttemptStore(active.ledger).admit_once(active.attempt("orders"))
+    journal = _journal(active, sha256, "dpone_p_1", Purpose.PUBLISHER)
+    journal.ready(name="dpone_p_1", principal_uuid=builders.new_uuid())
+    journal.claim_dispatch(dispatch_id=builders.new_uuid(), name="dpone_p_1", kind="insert", statement="x")
+    LedgerPublicationStore(active.ledger).persist_prepared(builders.intent(active, "orders", sha256))
+    return sha256, journal
+
+
+@pytest.mark.parametrize(
+    ("gate", "statement", "rule"),
+    [
+        ("READY", "UPDATE dpone.publication SET state = 3, revision = 2", "publication_transition"),
+        ("READY", "UPDATE dpone.publication SET state = 2, revision = 3", "publication_transition"),
+        ("READY", "UPDATE dpone.publication SET generation_uuid = gen_random_uuid()", "publication_immutable"),
+        ("READY", "UPDATE dpone.publication SET record_sha256 = intent_sha256", "publication_record"),
+        ("READY", "UPDATE dpone.publication SET state = 4, revision = 2", "publication_gate_not_closed"),
+        ("CLOSING", "UPDATE dpone.publication SET state = 2, revision = 2", "publication_gate_not_ready"),
+        ("READY", "UPDATE dpone.principal SET state = 4", "principal_transition"),
+        ("READY", "UPDATE dpone.principal SET name = 'other'", "principal_immutable"),
+        ("CLOSING", "UPDATE dpone.principal SET state = 2", "principal_transition"),
+        ("CLOSING", "UPDATE dpone.principal SET state = 4", "principal_evidence"),
+        ("READY", "UPDATE dpone.dispatch SET statement = 'other'", "dispatch_transition"),
+        ("READY", "UPDATE dpone.attempt SET fenced = true; UPDATE dpone.attempt SET fenced = false", "attempt_immutable"),
+        ("READY", "UPDATE dpone.attempt SET outcome_sha256 = attempt_sha256", "attempt_proofs"),
+        ("READY", "UPDATE dpone.guard SET owner_sha256 = NULL", "guard_release"),
+        ("READY", "UPDATE dpone.guard SET enrolment_sha256 = guard_id", "guard_held"),
+    ],
+)  # fmt: skip
+def test_the_database_refuses_every_step_that_is_not_next(
+    active: builders.Activated, database: LedgerDatabase, gate: str, statement: str, rule: str
+) -> None:
+    """As administrator, under the ledger lock: no client is needed to keep the order."""
+    _, journal = _publishing(active)
+    if gate == "CLOSING":
+        journal.closing(name="dpone_p_1")
+    assert _refused(database, text(statement)) == rule
+
+
+def test_the_database_resolves_an_attempt_only_over_closed_gates_and_a_settled_publication(
+    active: builders.Activated, database: LedgerDatabase
+) -> None:
+    sha256, journal = _publishing(active)
+    closure, quiet = builders.closure("dpone_p_1")
+
+    def end(tx: Tx) -> None:
+        stored = CompositionAttemptStore(active.ledger).read_exact(sha256)
+        proofs = {
+            kind: digest_bytes(tx.record(schema.EvidenceKind.PROOF, sha256, attempt_proof(stored, [], kind, (), state)))
+            for kind in ProofKind
+            for state in [AttemptState.FAILED if kind is ProofKind.OUTCOME else None]
+        }
+        to = {"closed_sha256": proofs[ProofKind.CLOSED_GATES], "quiescence_sha256": proofs[ProofKind.QUIESCENCE]}
+        tx.connection.execute(update(schema.attempt).values(state=3, outcome_sha256=proofs[ProofKind.OUTCOME], **to))
+
+    def close(tx: Tx) -> None:
+        to = {
+            "closure_sha256": digest_bytes(tx.record(schema.EvidenceKind.GATE_CLOSURE, sha256, closure)),
+            "quiescence_sha256": digest_bytes(tx.record(schema.EvidenceKind.QUIESCENCE, sha256, quiet)),
+        }
+        tx.connection.execute(update(schema.principal).values(state=4, **to))
+
+    admin = database.admin()
+    with pytest.raises(LedgerRule, match="attempt_open_gates"):
+        admin.write(end)
+    journal.closing(name="dpone_p_1")
+    with pytest.raises(LedgerRule, match="principal_open_dispatch"):
+        admin.write(close)
+    journal.closed(name="dpone_p_1", evidence=(closure, quiet))
+    with pytest.raises(LedgerRule, match="attempt_publication"):
+        admin.write(end)
+
+
+def test_an_instance_is_admitted_once_whatever_its_plan(active: builders.Activated) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    first = active.attempt("orders")
+    sha256 = store.admit_once(first)
+    store.finalize(sha256, builders.outcome(sha256, AttemptState.FAILED))
+    with pytest.raises(AlreadyAdmitted):
+        store.admit_once(first.model_copy(update={"plan_sha256": "sha256:" + "1" * 64}))
+
+
+def test_a_finished_attempt_can_do_nothing_more(active: builders.Activated) -> None:
+    store = CompositionAttemptStore(active.ledger)
+    sha256 = store.admit_once(active.attempt("orders"))
+    store.finalize(sha256, builders.outcome(sha256, AttemptState.COMMIT_UNKNOWN))  # its guards stay held
+    with pytest.raises(Fenced):
+        _journal(active, sha256, "dpone_i_1", Purpose.INGEST)
+
+
+# --- the one way to write ---------------------------------------------------------------------------------------
+
+
+def test_a_commit_still_under_way_is_waited_for_before_it_is_read_back(
+    active: builders.Activated, database: LedgerDatabase
+) -> None:
+    """The connection breaks, the COMMIT arrives a second later: it is not reported as never committed."""
+    identity = active.attempt("orders")
+    with CuttingProxy(database.host, database.port) as proxy:
+        proxy.late = 1.0
+        proxy.cut_on(b"COMMIT", forward=True, times=1)
+        assert CompositionAttemptStore(database.runtime(port=proxy.port)).admit_once(identity) == identity.digest()
+    assert len(CompositionAttemptStore(active.ledger).all_open()) == 1
+
+
+def test_a_transaction_replaced_while_it_was_open_is_no_write(database: LedgerDatabase) -> None:
+    with pytest.raises(LedgerMismatch, match="replaced"):
+        database.runtime().write(lambda tx: tx.connection.exec_driver_sql("COMMIT") and None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [("synchronous_commit = off", "durably"), ("default_transaction_isolation = 'repeatable read'", "isolation")],
+)
+def test_a_session_that_could_lose_or_miss_a_commit_is_refused(
+    database: LedgerDatabase, setting: str, message: str
+) -> None:
+    with database.connect_admin() as connection:
+        connection.execute(f"ALTER ROLE {database.admin_role} SET {setting}".encode())
+    with pytest.raises(LedgerMismatch, match=message):
+        database.admin().write(lambda tx: None)

@@ -86,10 +86,11 @@ class Journal:
             self._set(name, state=GateState.CLOSING)
         return self.rows[name]
 
-    def closed(self, *, name: str, evidence: Sequence[Document]) -> None:
+    def closed(self, *, name: str, evidence: Sequence[Document]) -> bool:
         self._step("closed")
         self._set(name, state=GateState.CLOSED)
         self.evidence[name] = evidence
+        return True
 
     def principals(self) -> list[JournaledPrincipal]:
         return list(self.rows.values())

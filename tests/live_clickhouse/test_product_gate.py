@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import secrets
 import socket
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,17 +16,19 @@ import pytest
 from clickhouse_driver import Client
 
 from airflow_provider_dpone.contracts.states import GateState, Purpose
-from airflow_provider_dpone.engines.clickhouse.control import require_same_server
+from airflow_provider_dpone.engines.clickhouse.control import NativeControl, require_same_server
 from airflow_provider_dpone.engines.clickhouse.rights import ingest_rights, publisher_rights, remover_rights
 from airflow_provider_dpone.errors import (
     AnswerLost,
     DponeError,
     EnrolledElsewhere,
+    Fenced,
     GateNotClosed,
     GateRefused,
     LedgerUnavailable,
     ServerRefused,
     ServerUnreachable,
+    ViewIncomplete,
 )
 from tests.live_clickhouse.product import Journal, Login, Product
 
@@ -207,10 +212,12 @@ def test_another_server_behind_the_connection_is_never_taken_for_closed(product:
     gate = product.gate(journal)
     issued = gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
     gate._service_id = str(uuid.uuid4())
+    journal.rows[issued.name] = dataclasses.replace(journal.rows[issued.name], service_id=gate._service_id)
     with pytest.raises(GateNotClosed):
         gate.close(issued.name)
     assert journal.rows[issued.name].state is GateState.CLOSING
-    product.gate(journal).close(issued.name)
+    product.gate(journal).close_known()
+    product.run(f"DROP USER IF EXISTS {issued.name}")
 
 
 def test_a_gate_left_journaled_is_closed_by_a_tombstone_that_stays(product: Product, tables: str) -> None:
@@ -243,7 +250,160 @@ def test_a_dropped_user_that_came_back_is_found_and_removed(product: Product, ta
     assert user_of(product, name) == []
 
 
+def test_a_name_that_could_not_be_journaled_is_never_created(product: Product, tables: str) -> None:
+    journal = Journal()
+    journal.fail_at = {"journal"}
+    before = product.rows("SELECT count() FROM system.users")
+    with pytest.raises(LedgerUnavailable):
+        product.gate(journal).issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    assert product.rows("SELECT count() FROM system.users") == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("GRANT TRUNCATE ON {tables}.a TO {name}", "grants"),
+        ("ALTER USER {name} SETTINGS async_insert = 1", "settings"),
+        ("DROP QUOTA {name}", "budget"),
+    ],
+)
+def test_a_user_the_server_shows_otherwise_than_issued_is_refused_and_closed(
+    product: Product, tables: str, statement: str, named: str
+) -> None:
+    journal = Journal()
+    gate = product.gate(journal)
+
+    def meddle() -> None:
+        product.run(statement.format(tables=tables, name=next(iter(journal.rows))))
+
+    gate._control = product.meddled("is_partial_revoke", meddle, 1)
+    with pytest.raises(GateRefused, match=named):
+        gate.issue_once(Purpose.PUBLISHER, publisher_rights(tables, "a", "b"))
+    [name] = journal.rows
+    assert user_of(product, name) == []
+    assert journal.rows[name].state is GateState.CLOSED
+
+
+def test_a_user_that_is_there_again_right_after_its_drop_is_not_closed(product: Product, tables: str) -> None:
+    journal = Journal()
+    issued = product.gate(journal).issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    gate = product.gate(journal)
+    back = f"CREATE USER {issued.name} IDENTIFIED WITH sha256_password BY 'back'"
+    gate._control = product.meddled("groupArrayIf", lambda: product.run(back), 1)
+    with pytest.raises(GateNotClosed, match="still there"):
+        gate.close(issued.name)
+    assert journal.rows[issued.name].state is GateState.CLOSING
+    assert gate.close(issued.name) is not None
+
+
+@pytest.mark.parametrize(("view", "position"), [("groupArrayIf", 1), ("asynchronous_inserts", 1)])
+def test_a_view_that_does_not_show_what_must_be_there_is_not_believed(
+    product: Product, tables: str, view: str, position: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller itself among the users, the observing statement among the running ones."""
+    journal = Journal()
+    gate = product.gate(journal)
+    issued = gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    query = NativeControl.query
+
+    def hidden(self: NativeControl, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
+        rows = query(self, sql, params)
+        return [(*row[:position], 0, *row[position + 1 :]) for row in rows] if view in sql else rows
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeControl, "query", hidden)
+        with pytest.raises(ViewIncomplete):
+            gate.close(issued.name)
+    assert journal.rows[issued.name].state is GateState.CLOSING
+    assert gate.close(issued.name) is not None
+
+
+def test_a_user_issued_on_another_server_is_never_closed_here(product: Product, tables: str) -> None:
+    """The connection was pointed at another server meanwhile: "unknown user" there says nothing about the first one."""
+    journal = Journal()
+    gate = product.gate(journal)
+    issued = gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    there = dataclasses.replace(journal.rows[issued.name], service_id=str(uuid.uuid4()))
+    journal.rows[issued.name] = there
+    with pytest.raises(GateNotClosed, match="issued on server"):
+        product.gate(journal).close(issued.name)
+    assert journal.rows[issued.name].state is GateState.CLOSING
+    assert len(user_of(product, issued.name)) == 1
+    gate.close_known()
+
+
+def test_a_user_that_became_usable_after_its_gate_was_closed_is_removed_by_whoever_issued_it(
+    product: Product, tables: str
+) -> None:
+    journal = Journal()
+
+    def settled(*, name: str, principal_uuid: str) -> None:
+        journal._set(name, state=GateState.CLOSED)
+        raise Fenced("settled by a later try")
+
+    journal.ready = settled  # type: ignore[method-assign]
+    with pytest.raises(Fenced):
+        product.gate(journal).issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    [name] = journal.rows
+    assert user_of(product, name) == []
+
+
+def test_a_look_the_server_refuses_keeps_the_gate_closing_for_a_later_try(product: Product, tables: str) -> None:
+    journal = Journal()
+    issued = product.gate(journal).issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+
+    def overloaded() -> None:
+        raise ServerRefused("memory limit", server_code=241)
+
+    gate = product.gate(journal)
+    gate._control = product.meddled("system.users", overloaded, 1)
+    with pytest.raises(GateNotClosed) as caught:
+        gate.close(issued.name)
+    assert caught.value.retryable
+    assert journal.rows[issued.name].state is GateState.CLOSING
+    assert gate.close(issued.name) is not None
+
+
+def test_no_frame_of_a_failed_issue_shows_the_password(product: Product, tables: str) -> None:
+    """Tracebacks may be printed with local variables."""
+    journal = Journal()
+    journal.fail_at = {"ready"}
+    gate = product.gate(journal)
+    handed_out: list[str] = []
+
+    def recorded(size: int) -> bytes:
+        value = secrets.token_bytes(size)
+        handed_out.append(value.hex())
+        return value
+
+    gate._randomness = recorded
+    with pytest.raises(LedgerUnavailable) as caught:
+        gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    password = handed_out[1]
+    assert len(password) == 64
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__) if frame.f_code.co_name != "recorded"]
+    assert any(frame.f_code.co_name == "issue_once" for frame in frames)
+    for frame in frames:
+        if not frame.f_code.co_filename.endswith("test_product_gate.py"):
+            assert password not in repr(frame.f_locals)
+
+
 # --- with hold points ---
+
+
+def test_one_user_that_cannot_be_proved_quiet_does_not_keep_another_open(local: Product, tables: str) -> None:
+    gate = local.gate(Journal(), (tables, "a"), (tables, "b"))
+    other = gate.issue_once(Purpose.INGEST, ingest_rights(tables, "b"))
+    busy = gate.issue_once(Purpose.PUBLISHER, publisher_rights(tables, "a", "b"))
+    rule = local.server.holds.set("effect_done", kind="Exchange", user_prefix=busy.name)
+    exchange = Background(lambda: local.send(busy, f"EXCHANGE TABLES {tables}.a AND {tables}.b"))
+    local.server.holds.wait(rule)
+    with pytest.raises(GateNotClosed):
+        gate.close_known(wait=0.2)
+    assert [user_of(local, user.name) for user in (other, busy)] == [[], []]
+    local.server.holds.clear()
+    exchange.join()
+    gate.close_known()
 
 
 def test_a_request_authenticated_before_the_drop_has_no_effect_after_it(local: Product, tables: str) -> None:

@@ -104,6 +104,12 @@ class Closing:
                 self._steps.append(f"round {attempt + 1}: {error.code}")
                 last = error
                 continue
+            except ServerRefused as error:
+                raise GateNotClosed(
+                    f"the server refused a look at {self.name} (code {error.details.get('server_code')}); its guard "
+                    "stays held and a later try resumes",
+                    steps=self._steps,
+                ) from error
             if found is not None:
                 return found
         raise GateNotClosed(

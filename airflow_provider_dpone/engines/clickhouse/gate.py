@@ -29,7 +29,16 @@ from airflow_provider_dpone.engines.clickhouse.closing import Closing, ServerClo
 from airflow_provider_dpone.engines.clickhouse.quoting import identifier, literal, load, table
 from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy, Right
 from airflow_provider_dpone.engines.clickhouse.writers import ISSUED_NAME
-from airflow_provider_dpone.errors import GateRefused, ServerRefused
+from airflow_provider_dpone.errors import DponeError, GateNotClosed, GateRefused, ServerRefused
+
+_USER_EXISTS = 493
+
+
+@dataclass(frozen=True)
+class _Password:
+    """A password that no printed frame shows."""
+
+    text: str = field(repr=False)
 
 
 @dataclass
@@ -83,7 +92,7 @@ class ClickHouseGate:
         :raises GateNotClosed: issuing failed and closing could not be proved either; the gate stays open in the ledger.
         """
         name = f"dpone_{purpose.value}_{self._randomness(16).hex()}"
-        password = self._randomness(32).hex()
+        password = _Password(self._randomness(32).hex())
         self._checkpoint()
         self._journal.journal(connector=Connector.CLICKHOUSE, service_id=self._service_id, name=name, purpose=purpose)
         known = self._issued[name] = _Issued()
@@ -91,8 +100,10 @@ class ClickHouseGate:
             uuid = self._create(known, name, password, purpose, rights)
             self._journal.ready(name=name, principal_uuid=uuid)
         except BaseException as error:
-            self.close(name)
+            if self.close(name) is None:  # somebody settled this attempt, perhaps before CREATE USER arrived
+                self.remove_leftover(name)
             if isinstance(error, ServerRefused):
+                self._checkpoint()  # refused because the task was stopped and its rights taken away
                 code = error.details.get("server_code")
                 raise GateRefused(
                     f"the server refused to issue {name} for {purpose.value} (code {code}); "
@@ -100,7 +111,7 @@ class ClickHouseGate:
                     server_code=code,
                 ) from None
             raise
-        return IssuedCredential(name=name, principal_uuid=uuid, password=password)
+        return IssuedCredential(name=name, principal_uuid=uuid, password=password.text)
 
     def start_at_issue(self, name: str) -> ServerStart:
         """The run of the server under which a user was issued: its budget lasts only as long."""
@@ -113,14 +124,15 @@ class ClickHouseGate:
         """Remember a query id sent under a user, for closing without the ledger."""
         self._issued[name].dispatches.append(query_id)
 
-    def _create(self, known: _Issued, name: str, password: str, purpose: Purpose, rights: Sequence[Right]) -> str:
+    def _create(self, known: _Issued, name: str, password: _Password, purpose: Purpose, rights: Sequence[Right]) -> str:
         who = identifier(name)
         with self._control.fresh() as control:
             self._checkpoint()
             try:
                 control.command(self._create_user(name, password, purpose))
-            except ServerRefused:
-                known.created = False
+            except ServerRefused as error:
+                if error.details.get("server_code") != _USER_EXISTS:  # then a tombstone is under the name
+                    known.created = False
                 raise
             known.created = True
             if purpose is not Purpose.INGEST:
@@ -137,9 +149,9 @@ class ClickHouseGate:
         known.uuid = self._verified(name, purpose, rights, rows)
         return known.uuid
 
-    def _create_user(self, name: str, password: str, purpose: Purpose) -> str:
+    def _create_user(self, name: str, password: _Password, purpose: Purpose) -> str:
         salt = self._randomness(16).hex()
-        hashed = hashlib.sha256((password + salt).encode()).hexdigest()
+        hashed = hashlib.sha256((password.text + salt).encode()).hexdigest()
         until = f"{(self._clock() + timedelta(seconds=self._policy.lifetime)).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
         hosts = ", ".join(f"IP {literal(host)}" for host in self._policy.hosts) or "ANY"
         settings = ", ".join(f"{key} = {value} CONST" for key, value in self._policy.settings(purpose).items())
@@ -187,16 +199,20 @@ class ClickHouseGate:
     def close(self, name: str) -> tuple[GateClosure, QuiescenceObservation] | None:
         """Close a user for good, on the server and in the ledger; resumes wherever an earlier closing stopped.
 
-        :returns: the evidence; None when the ledger has it already.
+        :returns: the evidence as it was recorded; None when the ledger has somebody else's already.
         :raises GateNotClosed: closing could not be proved; the gate stays CLOSING.
         """
         principal = self._journal.closing(name=name)
         if principal.state is GateState.CLOSED:
             return None
+        if principal.service_id != self._service_id:
+            raise GateNotClosed(
+                f"{name} was issued on server {principal.service_id}, but the connection leads to {self._service_id}; "
+                "point it back, then settle again"
+            )
         seen = self.close_on_server(name, principal_uuid=principal.principal_uuid, dispatch_ids=principal.dispatch_ids)
         evidence = (seen.closure(), seen.quiescence())
-        self._journal.closed(name=name, evidence=evidence)
-        return evidence
+        return evidence if self._journal.closed(name=name, evidence=evidence) else None
 
     def close_on_server(
         self,
@@ -226,20 +242,24 @@ class ClickHouseGate:
         return closing.run(self._policy.quiet_timeout if wait is None else wait)
 
     def close_known(self, wait: float | None = None) -> None:
-        """Close every user this process issued, on the server alone; the ledger is written by whoever settles."""
-        for name in self._issued:
-            self.close_on_server(name, wait=wait)
+        """Close every user this process issued, on the server alone; the ledger is written by whoever settles.
+
+        :raises DponeError: one could not be proved closed; the others were closed all the same.
+        """
+        doubts: list[DponeError] = []
+        for name in reversed(list(self._issued)):  # the newest holds the most
+            try:
+                self.close_on_server(name, wait=wait)
+            except DponeError as doubt:
+                doubts.append(doubt)
+        if doubts:
+            raise doubts[0]
 
     # --- leftovers --------------------------------------------------------------------------------------------
 
     def leftovers(self) -> list[str]:
         """Issued users on the server that could log in (tombstones cannot); the ledger says which are closed."""
-        with self._control.fresh() as control:
-            rows = control.query(
-                "SELECT name FROM system.users WHERE startsWith(name, 'dpone_') AND NOT (empty(host_ip) AND "
-                "empty(host_names) AND empty(host_names_regexp) AND empty(host_names_like)) ORDER BY name"
-            )
-        return [str(name) for (name,) in rows if ISSUED_NAME.match(str(name))]
+        return usable_names(self._control)
 
     def remove_leftover(self, name: str) -> ServerClosure | None:
         """Drop a user that came back although its gate is CLOSED (a power loss can revert a DROP).
@@ -253,3 +273,13 @@ class ClickHouseGate:
                 "SELECT toString(id) FROM system.users WHERE name = {name:String}", {"name": name}
             )
         return self.close_on_server(name, principal_uuid=str(uuid))
+
+
+def usable_names(control: ClickHouseControl) -> list[str]:
+    """Names of issued users on the server that could log in; tombstones cannot."""
+    with control.fresh() as fresh:
+        rows = fresh.query(
+            "SELECT name FROM system.users WHERE startsWith(name, 'dpone_') AND NOT (empty(host_ip) AND "
+            "empty(host_names) AND empty(host_names_regexp) AND empty(host_names_like)) ORDER BY name"
+        )
+    return [str(name) for (name,) in rows if ISSUED_NAME.match(str(name))]

@@ -6,7 +6,8 @@ tables and parts again on another connection. Unless both ends are equal, and of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 
 from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.contracts.ports import ClickHouseControl
@@ -23,12 +24,15 @@ from airflow_provider_dpone.engines.clickhouse.storage import read_storage
 from airflow_provider_dpone.errors import DocumentInvalid, TargetChanged, ViewIncomplete
 
 _TRIES = 5
+#: Names are chosen by anybody; a document holds none of these.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class SnapshotCatalog:
     """The catalog port of the publisher.
 
     :param enrolment: the target's accepted design, administrators and features.
+    :param require_owned: proves on the session given that the database still belongs to this ledger.
     :param retained: names of earlier generations of the target that are still kept.
     :param budget_since: the run of the server under which the publisher was issued; a restart since then would have
         renewed its budget, and so refuses the dispatch. None when this process does not dispatch.
@@ -41,11 +45,13 @@ class SnapshotCatalog:
         *,
         retained: Sequence[str] = (),
         budget_since: ServerStart | None = None,
+        require_owned: Callable[[ClickHouseControl], None] = lambda control: None,
     ) -> None:
         self._control = control
         self._enrolment = enrolment
         self._retained = retained
         self._budget_since = budget_since
+        self._require_owned = require_owned
 
     def observe(self, intent: SnapshotIntent) -> CatalogObservation:
         """What both names carry, equal before and after the content was read.
@@ -76,6 +82,7 @@ class SnapshotCatalog:
         """
         at = intent.target
         with self._control.fresh() as control:
+            self._require_owned(control)
             view = self._view(control, intent, issued=(intent.publisher.name,))
             view.require_supported(self._enrolment.accepted_features)
             storage = read_storage(control, at.database, at.target_table, at.generation_table, self._retained)
@@ -139,7 +146,7 @@ class SnapshotCatalog:
             generation_content=content.get(at.generation_table),
             target_parts_sha256=target.parts_sha256 if target else None,
             generation_parts_sha256=generation.parts_sha256 if generation else None,
-            unsupported=tuple(sorted(unsupported)),
+            unsupported=tuple(sorted({_CONTROL.sub("?", name)[:200] for name in unsupported})),
             observed_at=end.seen_at.isoformat(),
         )
 

@@ -197,9 +197,9 @@ BEGIN
     END IF;
     IF EXISTS (
       SELECT 1 FROM dpone.publication AS p WHERE p.attempt_sha256 = OLD.attempt_sha256
-        AND p.state <> CASE NEW.state WHEN 2 THEN 3 ELSE 4 END)
-       AND NOT (OLD.state = 4 AND EXISTS (
-         SELECT 1 FROM dpone.evidence AS e WHERE e.subject = OLD.attempt_sha256 AND e.kind = 10)) THEN
+        AND p.state <> CASE NEW.state WHEN 2 THEN 3 ELSE 4 END
+        AND NOT (OLD.state = 4 AND p.state NOT IN (3, 4) AND EXISTS (
+          SELECT 1 FROM dpone.evidence AS e WHERE e.subject = OLD.attempt_sha256 AND e.kind = 10))) THEN
       PERFORM dpone.refuse('attempt_publication');
     END IF;
   END IF;

@@ -1,0 +1,346 @@
+"""The mutations of ``make mutants``: each removes one check, lock, comparison, rule or ordering a promise rests on.
+
+``old`` occurs exactly once in ``path``. ``tests`` is the smallest selection expected to notice.
+"""
+
+# ruff: noqa: E501 - what is replaced reads better in one line
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of the product, the promise that rests on what it removes, and the tests that must see red."""
+
+    promise: str
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+RULES = "ledger/dialects/postgres/rules.sql"
+LEDGER = "tests/integration/test_ledger.py::"
+BREAKING = "tests/integration/test_breaking.py::"
+RECOVERY = "tests/integration/test_recovery.py::"
+RETENTION = "tests/integration/test_retention.py::"
+ACTIVATION = "tests/integration/test_activation.py::"
+GATE = "tests/live_clickhouse/test_product_gate.py::"
+PUBLICATION = "tests/live_clickhouse/test_product_publication.py::"
+CONTRACTS = "tests/unit/test_contracts.py::"
+JUDGE = CONTRACTS + "test_only_a_complete_matching_observation_decides"
+NEXT = LEDGER + "test_the_database_refuses_every_step_that_is_not_next"
+RESOLVES = LEDGER + "test_the_database_resolves_an_attempt_only_over_closed_gates_and_a_settled_publication"
+
+_BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
+    (
+        "ledger/schema.py",
+        [
+            ("P1", '    "uq_attempt_guard_open",\n    attempt_guard.c.guard_id,\n    unique=True,',
+             '    "uq_attempt_guard_open",\n    attempt_guard.c.guard_id,\n    unique=False,',
+             (LEDGER + "test_admission_is_once_per_instance_and_one_per_guard",)),
+            ("P2", '    UniqueConstraint("scheduler_key", name="uq_attempt_scheduler"),\n', "",
+             (LEDGER + "test_an_instance_is_admitted_once_whatever_its_plan",)),
+        ],
+    ),
+    (
+        RULES,
+        [
+            ("P10", "    PERFORM dpone.refuse('ledger_lock');", "    NULL;",
+             (LEDGER + "test_a_write_without_the_ledger_lock_is_refused",)),
+            ("P5", "    PERFORM dpone.refuse('attempt_fenced');", "    NULL;",
+             (LEDGER + "test_fenced_attempt_can_do_nothing_more",)),
+            ("P5", "    PERFORM dpone.refuse('attempt_not_running');", "    NULL;",
+             (LEDGER + "test_a_finished_attempt_can_do_nothing_more",)),
+            ("P5", "      PERFORM dpone.refuse('dispatch_gate_not_ready');", "      NULL;",
+             (LEDGER + "test_gates_move_forward_only_and_settle_their_dispatches",)),
+            ("P6", "    PERFORM dpone.refuse('dispatch_settled_by_closing_only');", "    NULL;",
+             (LEDGER + "test_gates_move_forward_only_and_settle_their_dispatches",)),
+            ("P10", "    PERFORM dpone.refuse('evidence_append_only');", "    NULL;",
+             (LEDGER + "test_documents_and_history_are_immutable",)),
+            ("P9", "    PERFORM dpone.refuse('evidence_administrator');", "    NULL;",
+             (LEDGER + "test_only_an_administrator_adjudicates",)),
+            ("P12", "    PERFORM dpone.refuse('activation_unresolved');", "    NULL;",
+             (LEDGER + "test_retirement_waits_for_every_attempt_and_keeps_epochs",)),
+            ("P10", "     OR (OLD.fenced AND NOT NEW.fenced)", "     OR (false)", (NEXT,)),
+            ("P6", "      PERFORM dpone.refuse('attempt_open_gates');", "      NULL;", (RESOLVES,)),
+            ("P9", "      PERFORM dpone.refuse('attempt_publication');", "      NULL;", (RESOLVES,)),
+            ("P9", " AND p.state NOT IN (3, 4) AND EXISTS (", " AND EXISTS (",
+             (BREAKING + "test_adjudication_cannot_contradict_what_was_observed",)),
+            ("P6", "      PERFORM dpone.refuse('principal_open_dispatch');", "      NULL;", (RESOLVES,)),
+            ("P6", "      PERFORM dpone.refuse('principal_evidence');", "      NULL;", (NEXT,)),
+            ("P10", "    PERFORM dpone.refuse('principal_transition');", "    NULL;", (NEXT,)),
+            ("P10", "  IF NEW.revision <> OLD.revision + 1\n     OR NOT", "  IF NOT", (NEXT,)),
+            ("P5", "      PERFORM dpone.refuse('publication_gate_not_ready');", "      NULL;", (NEXT,)),
+            ("P8", "    PERFORM dpone.refuse('publication_gate_not_closed');", "    NULL;", (NEXT,)),
+            ("P1", "IS DISTINCT FROM OLD.enrolment_sha256 AND held THEN", "IS DISTINCT FROM OLD.enrolment_sha256 AND false THEN",
+             (BREAKING + "test_re_enrolment_is_refused_while_an_attempt_is_at_work",)),
+        ],
+    ),
+    (
+        "ledger/dialects/postgres/checks.sql",
+        [("P10", "evidence_sha256 = sha256(document) AND ", "",
+          (LEDGER + "test_documents_and_history_are_immutable",))],
+    ),
+    (
+        "ledger/transaction.py",
+        [
+            ("P11", "        if layout and pins.installed_layout != pins.layout:", "        if False:",
+             (LEDGER + "test_altered_layout_stops_every_write",)),
+            ("P11", "        if self._expected is not None and pins.service_id != self._expected:", "        if False:",
+             (LEDGER + "test_pinned_service_id_is_compared",)),
+            ("P9", "            if self.dialect.transaction_id(connection) != identity:", "            if False:",
+             (LEDGER + "test_a_transaction_replaced_while_it_was_open_is_no_write",)),
+            ("P9", "        if tx.touched:\n            self._read_back(tx, lost)\n", "",
+             (LEDGER + "test_lost_commit_ack_is_read_back_not_replayed", LEDGER + "test_commit_in_doubt_is_never_success")),
+            ("P9", "self._transaction(lock=lost is not None, layout=False)", "self._transaction(lock=False, layout=False)",
+             (LEDGER + "test_a_commit_still_under_way_is_waited_for_before_it_is_read_back",)),
+        ],
+    ),
+    (
+        "ledger/dialects/postgres/__init__.py",
+        [("P9", "        if settings[4] not in", "        if False and settings[4] not in",
+          (LEDGER + "test_a_session_that_could_lose_or_miss_a_commit_is_refused",))],
+    ),
+    (
+        "ledger/attempts.py",
+        [
+            ("P1", '                    or row["epoch"] != held.epoch\n', "",
+             (LEDGER + "test_admission_demands_the_pinned_declaration_and_epochs",)),
+            ("P11", "                if (workload.pack_sha256, workload.cell,", "                if False and (workload.pack_sha256, workload.cell,",
+             (LEDGER + "test_admission_demands_the_pinned_declaration_and_epochs",)),
+            ("P5", "                if identity.coordinates.superseded_by(other.identity.coordinates):", "                if False:",
+             (BREAKING + "test_an_earlier_instance_that_starts_late_neither_fences_nor_outruns_its_successor",)),
+        ],
+    ),
+    (
+        "ledger/publications.py",
+        [
+            ("P5", "        self._before_claim()\n        after = before", "        after = before",
+             (BREAKING + "test_a_stop_just_before_the_claim_sends_nothing",)),
+            ("P7", '            if error.details.get("rule") in ("publication_changed", "dispatch_pkey"):', "            if True:\n                return after\n            if False:",
+             (LEDGER + "test_claim_has_one_winner",)),
+            ("P9", "            raise ClaimUncertain(f\"the claim is not certain ({error.code}); nothing was sent\") from error", "            return after",
+             (LEDGER + "test_a_claim_in_doubt_is_no_claim",)),
+            ("P8", "            if after.state is PublicationState.PUBLISHED:", "            if False:",
+             (RECOVERY + "test_cleared_success_copies_anew",)),
+        ],
+    ),
+    (
+        "ledger/journal.py",
+        [("P10", "                return False\n", "                return True\n",
+          (BREAKING + "test_a_publication_names_the_closure_the_ledger_has",))],
+    ),
+    (
+        "contracts/canonical.py",
+        [
+            ("P10", "        if document.wire() != raw:", "        if False:", (CONTRACTS + "test_noncanonical_bytes_are_refused",)),
+            ("P10", "    if len(members) != len(pairs):", "    if False:", (CONTRACTS + "test_noncanonical_bytes_are_refused", CONTRACTS + "test_any_other_spelling_of_a_document_is_refused")),
+        ],
+    ),
+    (
+        "contracts/publication.py",
+        [
+            ("P8", "    if seen.unsupported:", "    if False:", (JUDGE,)),
+            ("P8", "    if parts != intent.parts_sha256 and content != intent.content:", "    if False:", (JUDGE,)),
+            ("P8", "    if pair == (intent.generation_uuid, intent.old_target_uuid):", "    if pair[0] == intent.generation_uuid:", (JUDGE,)),
+            ("P8", "    if seen.target != intent.target or seen.service_id != intent.target.service_id:", "    if False:", (JUDGE,)),
+        ],
+    ),
+    (
+        "publication/publisher.py",
+        [
+            ("P7", "        claimed = self._store.claim(intent, record)\n", "        claimed = record.next(PublicationState.EXCHANGE_INTENT)\n",
+             (PUBLICATION + "test_an_uncertain_claim_sends_nothing",)),
+            ("P5", "            self._authority.require_current(intent)\n            self._catalog", "            self._catalog",
+             (PUBLICATION + "test_an_attempt_fenced_after_its_claim_sends_nothing_and_is_settled",)),
+            ("P7", "            self._catalog.require_ready(intent)\n", "",
+             (PUBLICATION + "test_what_changed_since_the_seal_is_seen_before_dispatch",)),
+            ("P7", "        if record.state is not PublicationState.PREPARED:\n            raise AlreadyClaimed", "        if False:\n            raise AlreadyClaimed",
+             (PUBLICATION + "test_a_claim_found_never_grants_another_exchange",)),
+            ("P8", "            closure = self._authority.close_publisher(intent)\n            seen = self._catalog.observe(intent)\n", "            seen = self._catalog.observe(intent)\n            closure = self._authority.close_publisher(intent)\n",
+             (RECOVERY + "test_killed_before_the_exchange_took_effect_it_never_does", BREAKING + "test_an_exchange_that_takes_effect_while_it_is_settled_is_found_published")),
+            ("P9", "        if verdict.state is not PublicationState.NOT_PUBLISHED:", "        if False:",
+             (BREAKING + "test_altered_generation_of_an_unclaimed_publication_can_be_adjudicated",)),
+            ("P9", "            if now != record:  # another reconciler", "            if False:  # another reconciler",
+             (BREAKING + "test_two_settlers_of_one_contradictory_attempt_both_find_it_unknown",)),
+        ],
+    ),
+    (
+        "publication/authority.py",
+        [
+            ("P11", "        _require_running(stored)\n        _require_guard", "        _require_guard",
+             (BREAKING + "test_what_authorises_a_publication_is_read_again_when_it_is_prepared",)),
+            ("P11", "        if record.digest() != generation_ref or record.attempt_sha256 != sha256 or record.family is not attempt.family:", "        if False:",
+             (BREAKING + "test_what_authorises_a_publication_is_read_again_when_it_is_prepared",)),
+            ("P9", "        if stored.state not in (AttemptState.RUNNING, AttemptState.COMMIT_UNKNOWN):", "        if False:",
+             (BREAKING + "test_what_authorises_a_publication_is_read_again_when_it_is_prepared",)),
+        ],
+    ),
+    (
+        "engines/clickhouse/executor.py",
+        [("P7", "        credential, self._credential = self._credential, None\n", "        credential = self._credential\n",
+          (PUBLICATION + "test_the_credential_is_used_once",))],
+    ),
+    (
+        "engines/clickhouse/wire.py",
+        [("P7", "        if self._used:", "        if False:", ("tests/unit/test_clickhouse_wire.py::test_a_dispatch_cannot_be_sent_again",))],
+    ),
+    (
+        "engines/clickhouse/observer.py",
+        [
+            ("P8", "            if _equal(before, after):", "            if True:",
+             (PUBLICATION + "test_an_observation_that_changed_under_way_is_repeated_until_it_stands_still",)),
+            ("P7", "                and not view.start.same_run(self._budget_since),", "                and False,",
+             (PUBLICATION + "test_readiness_refuses_a_server_restarted_since_the_issue",)),
+            ("P1", "            self._require_owned(control)\n", "",
+             (BREAKING + "test_a_marker_taken_away_in_mid_attempt_sends_nothing",)),
+        ],
+    ),
+    (
+        "engines/clickhouse/gate.py",
+        [
+            ("P4", "        self._journal.journal(connector=Connector.CLICKHOUSE, service_id=self._service_id, name=name, purpose=purpose)\n        known = self._issued[name] = _Issued()\n        try:\n            uuid = self._create(known, name, password, purpose, rights)\n",
+             "        known = self._issued[name] = _Issued()\n        try:\n            uuid = self._create(known, name, password, purpose, rights)\n            self._journal.journal(\n                connector=Connector.CLICKHOUSE, service_id=self._service_id, name=name, purpose=purpose\n            )\n",
+             (RECOVERY + "test_late_create_user_of_a_settled_attempt_fails_against_its_tombstone",)),
+            ("P3", "    text: str = field(repr=False)\n", "    text: str\n", (GATE + "test_no_frame_of_a_failed_issue_shows_the_password",)),
+            ("P4", "                if error.details.get(\"server_code\") != _USER_EXISTS:", "                if True:",
+             (BREAKING + "test_stopped_while_a_user_is_being_created_ends_with_its_name_taken",)),
+            ("P4", "                self.remove_leftover(name)\n", "                pass\n",
+             (GATE + "test_a_user_that_became_usable_after_its_gate_was_closed_is_removed_by_whoever_issued_it",)),
+            ("P4", "    created: bool | None = None", "    created: bool | None = False",
+             (GATE + "test_a_create_whose_answer_was_lost_is_dropped_and_its_name_kept",)),
+            ("P6", "        if principal.service_id != self._service_id:", "        if False:",
+             (GATE + "test_a_user_issued_on_another_server_is_never_closed_here",)),
+            ("P6", "            except DponeError as doubt:\n                doubts.append(doubt)", "            except DponeError:\n                raise",
+             (GATE + "test_one_user_that_cannot_be_proved_quiet_does_not_keep_another_open",)),
+            ("P7", "            \"grants\": sorted(found.get(\"grant\", [])) == wanted_grants,", "            \"grants\": True,",
+             (GATE + "test_a_user_the_server_shows_otherwise_than_issued_is_refused_and_closed",)),
+            ("P7", "            \"budget\": purpose is Purpose.INGEST", "            \"budget\": True or purpose is Purpose.INGEST",
+             (GATE + "test_a_user_the_server_shows_otherwise_than_issued_is_refused_and_closed",)),
+        ],
+    ),
+    (
+        "engines/clickhouse/rights.py",
+        [("P16", '            return common | {\n                "max_execution_time": self.lifetime,', '            return {\n                "max_execution_time": self.lifetime,',
+          (GATE + "test_pinned_settings_cannot_be_changed",))],
+    ),
+    (
+        "engines/clickhouse/closing.py",
+        [
+            ("P6", "            if not (queries or inserts or queued or mutations):", "            if True:",
+             (GATE + "test_an_exchange_that_passed_its_check_is_waited_for",)),
+            ("P6", "            if not own:", "            if False:",
+             (GATE + "test_a_view_that_does_not_show_what_must_be_there_is_not_believed",)),
+            ("P6", "        if control_user != 1:", "        if False:",
+             (GATE + "test_a_view_that_does_not_show_what_must_be_there_is_not_believed",)),
+            ("P6", "        elif found:\n", "        elif False:\n", (GATE + "test_a_user_that_is_there_again_right_after_its_drop_is_not_closed",)),
+            ("P6", "        if not before.same_run(after):", "        if False:",
+             (GATE + "test_a_restart_between_absence_and_quiet_is_noticed",)),
+            ("P6", '        return "lost" not in outcomes', "        return True", (GATE + "test_a_lost_answer_while_closing_is_asked_again_not_believed",)),
+            ("P6", 'and self._do(control, "fence", "SYSTEM RELOAD USERS") == "ok"', "and True", (GATE + "test_a_closed_user_cannot_log_in_and_leaves_nothing",)),
+            ("P6", "        if start.service_id != self.service_id:", "        if False:",
+             (GATE + "test_another_server_behind_the_connection_is_never_taken_for_closed",)),
+        ],
+    ),
+    (
+        "attempts/settle.py",
+        [
+            ("P5", "        self._world.attempts.fence(stored.sha256)\n", "",
+             (BREAKING + "test_an_attempt_that_cannot_be_settled_is_fenced_all_the_same",)),
+            ("P5", "                if mine.superseded_by(theirs):", "                if False:",
+             (BREAKING + "test_an_earlier_instance_that_starts_late_neither_fences_nor_outruns_its_successor",)),
+            ("P1", "and not finished(theirs):", "and False:",
+             (RECOVERY + "test_another_run_waits_and_takes_over_only_what_airflow_reports_finished",)),
+            ("P9", "        if adjudication is not None and stored.state is not AttemptState.COMMIT_UNKNOWN:", "        if False:",
+             (BREAKING + "test_only_an_attempt_that_observation_cannot_settle_is_adjudicated",)),
+            ("P9", "            if publication is not None and _unproved(publication):", "            if False:",
+             (BREAKING + "test_an_outcome_that_cannot_be_looked_at_now_stays_pending_and_held",)),
+            ("P9", "            if now.state is stored.state:\n                raise\n", "            raise\n",
+             (BREAKING + "test_two_settlers_of_one_unpublished_attempt_both_find_its_end",)),
+        ],
+    ),
+    (
+        "attempts/admission.py",
+        [
+            ("P1", "        if guard.service_id != self._world.service_id:", "        if False:",
+             (BREAKING + "test_a_connection_that_leads_to_another_server_is_refused_before_admission",)),
+            ("P9", "            or last.identity.coordinates.max_tries != coordinates.max_tries\n", "", (RECOVERY + "test_cleared_success_copies_anew",)),
+            ("P9", "            or last.acknowledged\n", "", (RECOVERY + "test_accepted_success_is_never_reused",)),
+            ("P9", "            or last.identity.plan_sha256 != plan_sha256\n", "", (RECOVERY + "test_other_rendered_values_are_never_reused",)),
+            ("P9", "            or publication.intent.generation_uuid != work.guard.target_uuid\n", "", (RECOVERY + "test_an_older_runs_publication_is_not_reported_as_current",)),
+            ("P1", "            require_marker(control, enrolment)\n", "", (ACTIVATION + "test_an_altered_or_removed_marker_stops_the_runtime",)),
+        ],
+    ),
+    (
+        "attempts/snapshot.py",
+        [
+            ("P13", "        admissible = held\n", "", (BREAKING + "test_a_whole_other_run_between_preflight_and_admission_is_no_foreign_change",)),
+            ("P13", "        except BaseException as error:\n            if self._attempt is None and", "        except Exception as error:\n            if self._attempt is None and",
+             (RECOVERY + "test_timeout_raised_as_base_exception_still_cleans_up",)),
+            ("P16", "        if content != copied.result.content:", "        if False:",
+             (BREAKING + "test_a_generation_that_is_not_the_source_is_seen_in_two_independent_ways",)),
+            ("P16", "        if difference is not None:", "        if False:",
+             (BREAKING + "test_a_generation_that_is_not_the_source_is_seen_in_two_independent_ways",)),
+            ("P17", "        if copied.wire_bytes > work.limits.max_wire_bytes:", "        if False:",
+             (BREAKING + "test_bytes_on_the_wire_are_checked_at_the_end_with_their_framing",)),
+        ],
+    ),
+    (
+        "attempts/retention.py",
+        [
+            ("P14", "            elif (meant or name in leftovers) and carried not in live:", "            elif meant or name in leftovers:",
+             (BREAKING + "test_a_table_that_was_once_live_is_no_leftover_of_a_failed_attempt",)),
+            ("P14", "        if str(found) != candidate.uuid:", "        if False:",
+             (BREAKING + "test_a_table_put_under_the_name_before_its_removal_is_renamed_back",)),
+            ("P14", "or predecessors.get(name) == carried\n", "or name in predecessors\n",
+             (RETENTION + "test_foreign_table_under_a_generation_name_is_kept",)),
+            ("P14", "            self._admission.look(admissible)\n", "",
+             (RETENTION + "test_live_table_that_was_exchanged_back_by_hand_is_never_dropped",)),
+        ],
+    ),
+    (
+        "enrolment/clickhouse.py",
+        [
+            ("P1", "    if found != marker:", "    if False:", (ACTIVATION + "test_one_database_has_one_ledger",)),
+            ("P14", '    if target_table.startswith("dpone_"):', "    if False:", (BREAKING + "test_names_of_our_own_tables_cannot_be_enrolled",)),
+            ("P13", "    if facts.uuid != guard.target_uuid:", "    if False:", (RETENTION + "test_live_table_that_was_exchanged_back_by_hand_is_never_dropped",)),
+        ],
+    ),
+    (
+        "activation/coordinator.py",
+        [("P1", "            if other != declaration.workload_id:", "            if False:",
+          (ACTIVATION + "test_two_snapshots_into_one_physical_table_are_refused_whatever_they_call_it",))],
+    ),
+    (
+        "transfer/values.py",
+        [
+            ("P16", "        if greatest is None or greatest < 1.5 * 10.0 ** (target.precision - target.scale):", "        if True:",
+             ("tests/unit/test_transfer_convert.py::test_decimal_text_is_kept_to_the_last_digit_or_refused",)),
+            ("P16", '    if bounds["min"] is not None and (bounds["min"] < low or bounds["max"] > high):', "    if False:",
+             ("tests/unit/test_transfer_convert.py::test_whole_numbers_are_kept_or_refused",)),
+        ],
+    ),
+    (
+        "transfer/meter.py",
+        [
+            ("P17", '        _check("source_bytes", self.source_bytes, self.limits.max_source_bytes)\n', "",
+             ("tests/unit/test_transfer_stream.py::test_a_ceiling_on_the_stream_stops_it_in_the_middle",)),
+            ("P17", "    if value is None or value < 0:", "    if value is None:\n        return 0\n    if value < 0:",
+             ("tests/unit/test_transfer_stream.py::test_a_storage_number_that_cannot_be_read_stops_the_stream",)),
+        ],
+    ),
+    (
+        "operators/base.py",
+        [("P13", "            if error.retryable or self._stop.is_set():", "            if error.retryable:",
+          ("tests/unit/test_operator_errors.py",))],
+    ),
+]  # fmt: skip
+
+MUTANTS = [
+    Mutant(promise, f"airflow_provider_dpone/{path}", old, new, tests)
+    for path, rows in _BY_FILE
+    for promise, old, new, tests in rows
+]
