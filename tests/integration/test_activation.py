@@ -205,9 +205,10 @@ def test_a_lost_switch_is_commit_unknown_and_activating_again_recovers(mart: Sna
             proxy.refuse_after_cut = True
             return step(store, sha256)
 
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(ActivationCommitUnknown) as caught:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(CompositionActivationStore, "activate", cut)
-            coordinator.activate(_release(mart, "orders"), "test")
+            with pytest.raises(ActivationCommitUnknown) as caught:
+                coordinator.activate(_release(mart, "orders"), "test")
     assert caught.value.details["state_may_have_changed"]
     assert caught.value.details["recovery_required"]
     again = _coordinator(mart).activate(_release(mart, "orders"), "test")
