@@ -171,8 +171,12 @@ class CompositionActivationStore:
                         f"the enrolment of {resource.subject} changed while the release was prepared"
                     )
                 if row["owner_sha256"] is not None:
+                    owner = tx.row(activation, activation_sha256=row["owner_sha256"])
+                    where = owner["environment"] if owner else "?"
                     raise ActivationRefused(
-                        f"{resource.subject} is owned by another activation; retire it first",
+                        f"table {resource.subject.partition('/')[2]} is owned by a release of environment {where!r}, "
+                        f"and one table has one owner: take it out of that release, or retire the release "
+                        f"(`dpone-airflow retire --environment {where}`)",
                         owner=hexed(row["owner_sha256"]),
                     )
                 epoch = row["epoch"] + 1

@@ -106,7 +106,7 @@ def _known(name: str, value: int | None) -> int:
 def _check(name: str, value: int, ceiling: int) -> None:
     if value > ceiling:
         raise CeilingExceeded(
-            f"{name} reached {value}, the ceiling max_{name} is {ceiling}; nothing was published. Raise the ceiling "
-            "if this table is meant to be that large.",
+            f"{name} reached {value:,}, the ceiling max_{name} is {ceiling:,}; nothing was published. If this table is "
+            f"meant to be that large, raise max_{name} in `limits` and activate again.",
             counter=name, value=value, ceiling=ceiling,
         )  # fmt: skip
