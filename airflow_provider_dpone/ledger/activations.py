@@ -210,7 +210,9 @@ class CompositionActivationStore:
             if error.details.get("rule") == "activation_unresolved":
                 open_attempts = self.unresolved(activation_sha256)
                 raise ActivationRefused(
-                    f"{len(open_attempts)} attempts of the release are not resolved; settle them first",
+                    f"{len(open_attempts)} attempts of the release are not resolved; it is retiring and admits no new "
+                    "ones. Wait for them or settle them, then do this again: "
+                    + ", ".join(a[7:19] for a in open_attempts),
                     attempts=open_attempts,
                 ) from error
             raise
@@ -259,8 +261,10 @@ class CompositionActivationStore:
         """
         found = self.in_states(environment, ActivationState.ACTIVE)
         if not found:
+            retiring = " (one is retiring)" if self.in_states(environment, ActivationState.RETIRING) else ""
             raise ActivationMissing(
-                f"no release is active in environment {environment!r}; run `dpone-airflow activate --dags-folder ...`"
+                f"no release is active in environment {environment!r}{retiring}; run `dpone-airflow activate "
+                "--dags-folder ...`, then clear the task"
             )
         return found[0]
 
