@@ -222,7 +222,9 @@ class CompositionActivationStore:
             if error.details.get("rule") == "activation_unresolved":
                 open_attempts = self.unresolved(activation_sha256)
                 raise ActivationRefused(
-                    f"{len(open_attempts)} attempts of the release are not resolved; settle them first",
+                    f"{len(open_attempts)} attempts of the release are not resolved; it is retiring and admits no new "
+                    "ones. Wait for them or settle them, then do this again: "
+                    + ", ".join(a[7:19] for a in open_attempts),
                     attempts=open_attempts,
                 ) from error
             raise
@@ -278,7 +280,8 @@ class CompositionActivationStore:
             if self.in_states(environment, ActivationState.PREPARED, ActivationState.RETIRING):
                 raise ReleaseChanging(f"the release of environment {environment!r} is being handed over; try again")
             raise ActivationMissing(
-                f"no release is active in environment {environment!r}; run `dpone-airflow activate --dags-folder ...`"
+                f"no release is active in environment {environment!r}; run `dpone-airflow activate "
+                "--dags-folder ...`, then clear the task"
             )
         return found[0]
 
