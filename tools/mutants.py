@@ -51,17 +51,18 @@ class Job:
     began: float = 0.0
     log: Path = ROOT
     interrupted: bool = False
+    original: str = ""
 
     def apply(self) -> None:
         if self.mutant is not None:
             path = self.copy / self.mutant.path
-            text = path.read_text()
-            assert text.count(self.mutant.old) == 1, f"{self.name} does not apply to {self.mutant.path}"
-            path.write_text(text.replace(self.mutant.old, self.mutant.new))
+            self.original = path.read_text()
+            assert self.original.count(self.mutant.old) == 1, f"{self.name} does not apply to {self.mutant.path}"
+            path.write_text(self.original.replace(self.mutant.old, self.mutant.new))
 
     def restore(self) -> None:
         if self.mutant is not None:
-            shutil.copyfile(ROOT / self.mutant.path, self.copy / self.mutant.path)
+            (self.copy / self.mutant.path).write_text(self.original)
 
     def start(self, copy: Path) -> None:
         """Fork a process that runs the tests in the copy, with everything of ours imported from there."""
