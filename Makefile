@@ -21,9 +21,11 @@ demo: $(READY)
 test: $(READY)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# Attempts struck on the wire and by killing and freezing workers, each recovered and checked: build/campaign/summary.json.
 campaign: $(READY)
-	@$(BIN)/python -m pytest tests/campaign
+	@$(BIN)/python -m pytest -s tests/campaign
 
+# Speed, memory, protocol time, admissions and readers, as ratios of one run: build/bench/summary.json.
 bench: $(READY)
 	@$(BIN)/python -m tools.bench
 

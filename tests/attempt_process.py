@@ -47,13 +47,18 @@ class AttemptProcess:
         os.waitpid(self.pid, 0)
         self.pid = 0
 
+    def ended(self) -> bool:
+        """Whether it has ended by itself; its result is there then."""
+        if self.pid and os.waitpid(self.pid, os.WNOHANG)[0] != 0:
+            self.pid = 0
+        return self.pid == 0
+
     def result(self, timeout: float = 60.0) -> dict[str, Any]:
         """What it ended with."""
         deadline = time.monotonic() + timeout
-        while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+        while not self.ended():
             if time.monotonic() > deadline:
                 self.kill()
                 raise TimeoutError("the attempt did not end")
             time.sleep(0.02)
-        self.pid = 0
         return dict(json.loads(self._result.read_text()))

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from airflow_provider_dpone.attempts.settle import SchedulerView, Settler
 from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity, TaskCoordinates
+from airflow_provider_dpone.contracts.ports import ClickHouseControl
 from airflow_provider_dpone.contracts.release import WorkloadAdmission, WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import AttemptState, PublicationState
-from airflow_provider_dpone.engines.clickhouse.catalog import CatalogView, read_catalog
+from airflow_provider_dpone.engines.clickhouse.catalog import TableFacts, read_catalog, read_tables
 from airflow_provider_dpone.enrolment.clickhouse import require_as_enrolled, require_marker
 from airflow_provider_dpone.errors import ActivationMissing, NotEnrolled
 from airflow_provider_dpone.ledger.activations import Guard, StoredActivation
@@ -101,8 +102,8 @@ class Admission:
             )
         return Admissible(activation, found[0], guard, tried_before), holders
 
-    def look(self, work: Admissible, *, generation: str | None = None) -> CatalogView:
-        """The target is as enrolled and nothing new is attached, seen now.
+    def look(self, work: Admissible, *, generation: str | None = None) -> None:
+        """The target is as enrolled, the generation of its design, and nothing new is attached, seen now.
 
         :raises Refused: it is not; nothing was changed.
         """
@@ -112,7 +113,16 @@ class Admission:
             require_marker(control, enrolment)
             view = read_catalog(control, enrolment.marker.database, names, administrators=enrolment.administrators)
         require_as_enrolled(view, work.guard, generation=generation)
-        return view
+
+    def facts(self, work: Admissible, control: ClickHouseControl, generation: str) -> TableFacts:
+        """The generation as the catalog shows it now beside the target as enrolled; what surrounds them is not read.
+
+        :raises Refused: either is otherwise.
+        """
+        enrolment = work.guard.enrolment
+        view = read_tables(control, enrolment.marker.database, [enrolment.target_table, generation])
+        require_as_enrolled(view, work.guard, generation=generation)
+        return view.table(generation)
 
     def refreshed(self, work: Admissible) -> Admissible:
         """The same with its guard read again: once admitted, nobody else can move it."""

@@ -169,7 +169,6 @@ class SnapshotCell:
             conversion = self._plan(held)
         admissible = held
         with steps("generation", f"building generation {admissible.database}.{generation}"):
-            self._admission.look(admissible)
             retained = world.retained(admissible.guard.guard_id, admissible.guard.enrolment, but=generation)
             world.target.control.command(
                 render_create(admissible.database, generation, admissible.guard.enrolment.design)
@@ -307,6 +306,8 @@ class SnapshotCell:
         with world.target.control.fresh() as control:
             content = read_content(control, admissible.database, generation, conversion.names)
             aggregates = read_aggregates(control, admissible.database, generation, conversion)
+            storage = read_storage(control, admissible.database, admissible.table, generation, retained)
+            facts = self._admission.facts(admissible, control, generation)
         if content != copied.result.content:
             raise ReconciliationFailed(
                 f"the generation holds {content.rows} rows (digest {content.row_sum[:12]}), the stream had "
@@ -324,9 +325,7 @@ class SnapshotCell:
         difference = copied.source_aggregates.difference(aggregates)
         if difference is not None:
             raise ReconciliationFailed(f"source and generation differ: {difference}; nothing was published")
-        storage = self._storage(admissible, generation, retained)
         storage.require_within(work.limits)
-        facts = self._admission.look(admissible, generation=generation).table(generation)
         attempt = admitted(self._attempt)
         return GenerationRecord(
             family=admissible.activation.request.family,

@@ -53,9 +53,14 @@ class StoredActivation:
 
     sha256: str
     request: ActivationRequest
-    release: Release
+    release_original: bytes
     state: ActivationState
     epochs: tuple[GuardEpoch, ...]
+
+    @property
+    def release(self) -> Release:
+        """The release, parsed from its complete original."""
+        return Release.parse(self.release_original)
 
 
 def _original(connection: Connection, sha256: bytes) -> bytes:
@@ -166,8 +171,12 @@ class CompositionActivationStore:
                         f"the enrolment of {resource.subject} changed while the release was prepared"
                     )
                 if row["owner_sha256"] is not None:
+                    owner = tx.row(activation, activation_sha256=row["owner_sha256"])
+                    where = owner["environment"] if owner else "?"
                     raise ActivationRefused(
-                        f"{resource.subject} is owned by another activation; retire it first",
+                        f"table {resource.subject.partition('/')[2]} is owned by a release of environment {where!r}, "
+                        f"and one table has one owner: take it out of that release, or retire the release "
+                        f"(`dpone-airflow retire --environment {where}`)",
                         owner=hexed(row["owner_sha256"]),
                     )
                 epoch = row["epoch"] + 1
@@ -284,7 +293,7 @@ class CompositionActivationStore:
 def _activation(connection: Connection, row: Any) -> StoredActivation:
     raw = bytes(row["document"])
     request = ActivationRequest.parse(raw)
-    release = Release.parse(_original(connection, bytes(row["release_sha256"])))
+    release = _original(connection, bytes(row["release_sha256"]))
     held = connection.execute(
         select(activation_guard.c.guard_id, activation_guard.c.epoch).where(
             activation_guard.c.activation_sha256 == row["activation_sha256"]
@@ -293,6 +302,6 @@ def _activation(connection: Connection, row: Any) -> StoredActivation:
     epochs = tuple(sorted(GuardEpoch(guard_id=str(hexed(g)), epoch=e) for g, e in held))
     if {e.guard_id for e in epochs} != {r.guard_id for r in request.resources}:
         raise DocumentInvalid("an activation's guards do not match its request")
-    if request.release_id != release.digest() or digest_bytes(digest_of(raw)) != bytes(row["activation_sha256"]):
+    if request.release_id != digest_of(release) or digest_bytes(digest_of(raw)) != bytes(row["activation_sha256"]):
         raise DocumentInvalid("an activation's bytes do not match its keys")
     return StoredActivation(request.digest(), request, release, ActivationState(row["state"]), epochs)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, select, true
@@ -11,7 +13,6 @@ from sqlalchemy import ColumnElement, Connection, and_, select, true
 from airflow_provider_dpone.contracts.canonical import Document, digest_bytes, digest_of
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
 from airflow_provider_dpone.contracts.proofs import Adjudication, AttemptProof, Outcome, ProofAuthority, ProofKind
-from airflow_provider_dpone.contracts.release import ActivationRequest
 from airflow_provider_dpone.contracts.states import (
     TERMINAL_ATTEMPTS,
     ActivationState,
@@ -52,6 +53,7 @@ class StoredAttempt:
     fenced: bool
     acknowledged: bool
     outcome_sha256: str | None
+    admitted_at: datetime
 
 
 def _stored(row: Any) -> StoredAttempt:
@@ -66,6 +68,7 @@ def _stored(row: Any) -> StoredAttempt:
         row["fenced"],
         row["acknowledged"],
         hexed(row["outcome_sha256"]),
+        row["admitted_at"],
     )
 
 
@@ -145,21 +148,16 @@ class CompositionAttemptStore:
         row = tx.row(activation, activation_sha256=digest_bytes(identity.activation_sha256))
         if row is None or row["state"] != int(ActivationState.ACTIVE):
             raise ReleaseChanging("the release of this task is not ACTIVE any more")
-        request = ActivationRequest.parse(bytes(row["document"]))
-        guards = tuple(sorted(g.guard_id for g in identity.guard_epochs))
-        for workload in request.workloads:
-            if workload.workload_id == identity.workload_id:
-                if (workload.pack_sha256, workload.cell, workload.constituent, (workload.guard_id,)) != (
-                    identity.pack_sha256,
-                    identity.cell,
-                    identity.constituent,
-                    guards,
-                ):
-                    raise ActivationMissing(
-                        f"{identity.workload_id} differs from its declaration in the active release"
-                    )
-                return
-        raise ActivationMissing(f"{identity.workload_id} is not in the active release")
+        if digest_of(row["document"]) != identity.activation_sha256:
+            raise DocumentInvalid("an activation's bytes do not match its key")
+        # the digest proves them to be the very bytes that were parsed strictly when the activation was prepared
+        found = [w for w in json.loads(row["document"])["workloads"] if w["workload_id"] == identity.workload_id]
+        if not found:
+            raise ActivationMissing(f"{identity.workload_id} is not in the active release")
+        pinned = [found[0][name] for name in ("pack_sha256", "cell", "constituent", "guard_id")]
+        guards = [held.guard_id for held in identity.guard_epochs]
+        if pinned != [identity.pack_sha256, identity.cell, identity.constituent, *guards]:
+            raise ActivationMissing(f"{identity.workload_id} differs from its declaration in the active release")
 
     def read_exact(self, attempt_sha256: str) -> StoredAttempt:
         """The attempt and its complete original. Audits durable state; authorises nobody."""
@@ -175,7 +173,12 @@ class CompositionAttemptStore:
         """
         wanted = beginning.removeprefix("sha256:").lower()
         found = [a for a in self._ledger.read(self._rows) if a.sha256[7:].startswith(wanted)]
-        if len(found) != 1:
+        if not found:
+            raise DocumentInvalid(
+                f"no attempt begins with {beginning!r}; `dpone-airflow attempts --last 20` lists the latest, and a "
+                "task log names its own (admitted as attempt ...)"
+            )
+        if len(found) > 1:
             raise DocumentInvalid(f"{len(found)} attempts begin with {beginning!r}; give more of the digest")
         return found[0]
 
@@ -198,6 +201,11 @@ class CompositionAttemptStore:
         return self._ledger.read(
             lambda c: self._rows(c, attempt.c.state.in_([int(AttemptState.RUNNING), int(AttemptState.COMMIT_UNKNOWN)]))
         )
+
+    def latest(self, count: int) -> list[StoredAttempt]:
+        """The attempts admitted last, whatever became of them, oldest first."""
+        newest = select(attempt.c.attempt_sha256).order_by(attempt.c.admitted_at.desc()).limit(count)
+        return self._ledger.read(lambda c: self._rows(c, attempt.c.attempt_sha256.in_(newest)))
 
     def of_task(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> list[StoredAttempt]:
         """Every attempt of one task of one run, oldest first."""

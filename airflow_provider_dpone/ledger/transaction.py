@@ -23,7 +23,7 @@ from airflow_provider_dpone.errors import (
     LedgerRule,
     LedgerUnavailable,
 )
-from airflow_provider_dpone.ledger.dialects.base import Dialect, Failure, Fault
+from airflow_provider_dpone.ledger.dialects.base import Dialect, Failure, Fault, Pins
 from airflow_provider_dpone.ledger.schema import SCHEMA_VERSION, EvidenceKind, evidence
 
 T = TypeVar("T")
@@ -151,8 +151,11 @@ class Ledger:
         except DBAPIError as error:
             self._raise(error)
         try:
-            self.dialect.begin(connection)
-            self._check_pins(connection, layout)
+            pins = self._pinned(self.dialect.begin(connection))
+            if layout and pins.layout != self.dialect.layout(connection):
+                raise LedgerMismatch(
+                    "tables, rules or grants of the ledger were altered after installation; see the docs"
+                )
             identity = self.dialect.lock(connection) if lock else ""
             yield connection, identity
         except DBAPIError as error:
@@ -163,18 +166,16 @@ class Ledger:
             connection.invalidate()
             connection.close()
 
-    def _check_pins(self, connection: Connection, layout: bool) -> None:
-        pins = self.dialect.pins(connection, layout=layout)
+    def _pinned(self, pins: Pins | None) -> Pins:
         if pins is None:
             raise LedgerMismatch("the control database carries no installed ledger; run `dpone-airflow ledger install`")
         if pins.schema_version != SCHEMA_VERSION:
             raise LedgerMismatch(f"ledger schema version is {pins.schema_version}, not {SCHEMA_VERSION}")
         if self._expected is not None and pins.service_id != self._expected:
             raise LedgerMismatch(f"ledger service id is {pins.service_id}, not the pinned {self._expected}")
-        if layout and pins.installed_layout != pins.layout:
-            raise LedgerMismatch("tables, rules or grants of the ledger were altered after installation; see the docs")
         self._expected = self.service_id = pins.service_id
         self.family = pins.family
+        return pins
 
     def read(self, query: Callable[[Connection], T]) -> T:
         """Run a reading function on a fresh, pinned connection."""
@@ -232,7 +233,8 @@ class Ledger:
     def _raise(self, error: DBAPIError) -> NoReturn:
         failure, name = self.dialect.classify(_driver_error(error))
         if failure in (Failure.RULE, Failure.DUPLICATE):
-            raise LedgerRule(f"the ledger refused the write: {name}", rule=name) from error
+            hint = "; this needs a connection of the ledger's administrator" if name == "evidence_administrator" else ""
+            raise LedgerRule(f"the ledger refused the write: {name}{hint}", rule=name) from error
         if failure is Failure.BUSY:
             raise LedgerBusy("another ledger transaction held the lock too long; nothing changed") from error
         if failure is Failure.MISMATCH:
@@ -240,9 +242,10 @@ class Ledger:
                 "the control database carries no installed ledger; run `dpone-airflow ledger install`"
             ) from error
         if failure is Failure.UNREACHABLE:
+            reason = " ".join(str(_driver_error(error)).split())[:400] or name
             raise LedgerUnavailable(
-                f"the control database cannot be reached ({name}); nothing was committed"
-            ) from error
+                f"no connection to the control database ({reason}); nothing was committed"
+            ) from None
         raise LedgerRule(
             f"the control database refused a statement ({name}); nothing was committed", rule=name
         ) from error

@@ -214,6 +214,10 @@ def test_gates_move_forward_only_and_settle_their_dispatches(active: builders.Ac
         lambda c: {str(r[0]): r[1] for r in c.execute(text("SELECT dispatch_id, state FROM dpone.dispatch"))}
     )
     assert states == {answered: int(DispatchState.ANSWERED), lost: int(DispatchState.SETTLED)}
+    with pytest.raises(Fenced, match="settled by"):  # the answer comes after somebody settled the attempt
+        journal.end_dispatch(dispatch_id=lost, state=DispatchState.ANSWERED, note="refused 394")
+    with pytest.raises(Fenced, match="settled by"):
+        journal.ready(name="dpone_i_1", principal_uuid=builders.new_uuid())
 
 
 def test_finalize_demands_closed_gates_and_a_terminal_publication(active: builders.Activated) -> None:

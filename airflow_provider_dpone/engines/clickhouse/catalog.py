@@ -102,7 +102,8 @@ class CatalogView:
             raise TargetUnsupported(f"the design of {', '.join(blind)} in {self.database} cannot be copied exactly")
         if self.writers:
             raise AmbientWriter(
-                f"{', '.join(self.writers)} can write {where}; revoke that, or name them administrators at enrolment",
+                f"{', '.join(self.writers)} can write {where}; revoke that, or let an administrator accept them at "
+                "enrolment (`--administrator NAME`)",
                 writers=list(self.writers),
             )
 
@@ -131,9 +132,8 @@ def read_catalog(
     :raises ViewIncomplete: the view cannot be proved complete.
     """
     require_visible(control)
-    names = {"database": database, "tables": list(tables)}
-    kinds = _read(control, f"{load('catalog_tables.sql')} UNION ALL {load('catalog_features.sql')}", names)
-    granted = _read(control, load("writers.sql"), names)
+    everything = " UNION ALL ".join(map(load, ("catalog_tables.sql", "catalog_features.sql", "writers.sql")))
+    kinds = _read(control, everything, {"database": database, "tables": list(tables)})
     view = _view(kinds, database)
     features = {f"unfinished_mutation:{name}" for (name,) in kinds["mutation"]}
     for kind in ("row_policy", "masking_policy", "replicated_access_storage"):
@@ -150,7 +150,7 @@ def read_catalog(
     return replace(
         view,
         features=tuple(sorted({*view.features, *features})),
-        writers=judge_writers(granted, database, tables, {*administrators, *issued}),
+        writers=judge_writers(kinds, database, tables, {*administrators, *issued}),
     )
 
 

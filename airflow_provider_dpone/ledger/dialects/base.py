@@ -43,9 +43,8 @@ class Pins:
     schema_version: int
     service_id: uuid.UUID
     family: str
-    installed_layout: bytes
-    layout: bytes | None
-    """The fingerprint of the schema as it is now, when it was asked for."""
+    layout: bytes
+    """The fingerprint of the schema as it was installed."""
 
 
 class Dialect(Protocol):
@@ -59,9 +58,7 @@ class Dialect(Protocol):
 
     def layout(self, connection: Connection) -> bytes: ...
 
-    def pins(self, connection: Connection, *, layout: bool) -> Pins | None: ...
-
-    def begin(self, connection: Connection) -> None: ...
+    def begin(self, connection: Connection) -> Pins | None: ...
 
     def lock(self, connection: Connection) -> str: ...
 

@@ -66,30 +66,25 @@ class PostgresDialect:
         """Fingerprint of the installed schema."""
         return bytes(connection.exec_driver_sql(self._layout).scalar_one())
 
-    def pins(self, connection: Connection, *, layout: bool) -> Pins | None:
-        """What identifies the installed ledger, in one round trip; None when nothing is installed."""
-        now = f"({self._layout})" if layout else "NULL"
+    def begin(self, connection: Connection) -> Pins | None:
+        """Bound every wait, refuse a session whose commits are not durable, and identify the installed ledger."""
         row = connection.exec_driver_sql(
-            f"SELECT schema_version, service_id, family, layout_sha256, {now} FROM dpone.ledger_meta"  # noqa: S608
-        ).one_or_none()
-        if row is None:
-            return None
-        return Pins(row[0], row[1], row[2], bytes(row[3]), None if row[4] is None else bytes(row[4]))
-
-    def begin(self, connection: Connection) -> None:
-        """Bound every wait and refuse a session whose commits are not durable."""
-        settings = connection.exec_driver_sql(
-            f"SELECT set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', true),"
+            f"SELECT set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', true),"  # noqa: S608
             " set_config('statement_timeout', '60s', true),"
             " set_config('idle_in_transaction_session_timeout', '60s', true),"
             " set_config('search_path', 'pg_catalog, pg_temp', true),"
             " current_setting('synchronous_commit'), current_setting('transaction_isolation'),"
-            " current_setting('fsync')"
+            " current_setting('fsync'), schema_version, service_id, family, layout_sha256"
+            " FROM (SELECT 1) AS session LEFT JOIN dpone.ledger_meta ON true"
         ).one()
-        if settings[4] not in ("on", "remote_apply", "remote_write", "local") or settings[6] != "on":
+        durability, isolation, fsync, version, service_id, family, layout = row[4:]
+        if durability not in ("on", "remote_apply", "remote_write", "local") or fsync != "on":
             raise Fault(Failure.MISMATCH, "the control database does not commit durably (fsync, synchronous_commit)")
-        if settings[5] != "read committed":
-            raise Fault(Failure.MISMATCH, f"transaction isolation is {settings[5]}, not read committed")
+        if isolation != "read committed":
+            raise Fault(Failure.MISMATCH, f"transaction isolation is {isolation}, not read committed")
+        if version is None:
+            return None
+        return Pins(version, service_id, family, bytes(layout))
 
     def lock(self, connection: Connection) -> str:
         """Take the ledger lock for this transaction and return the transaction's identity."""

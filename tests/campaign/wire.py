@@ -1,0 +1,178 @@
+"""A loopback proxy that numbers what clients send, and does one thing wrong at one number.
+
+A message is everything a client sends on one connection until the server sends something back. Messages are numbered
+over all connections of one end, in the order they begin, so that a run can be told: fail at message 17 of the ledger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+_VERB: Final = re.compile(
+    rb"COMMIT|BEGIN|EXCHANGE TABLES|INSERT(?: |%20)INTO|UPDATE (?=dpone)|CREATE (?:TABLE|USER|QUOTA)|DROP \w+|REVOKE|"
+    rb"CHECK GRANT|GRANT|SYSTEM \w+|KILL QUERY|SELECT|user|SCRAM"
+)
+_TABLE: Final = re.compile(rb"(?:FROM|INTO|UPDATE) ((?:dpone|system)\.\w+)")
+#: What a client of PostgreSQL says last, and a ClickHouse driver first: they may come at any time, so they do not count.
+_UNNUMBERED: Final = (b"X\0\0\0\x04", b"\4")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a trace."""
+
+    number: int
+    label: str
+    opens: bool
+    """Whether it is the first of its connection."""
+
+
+@dataclass
+class Fault:
+    """What goes wrong, once.
+
+    ``before``: the message is dropped and the connection cut. ``after``: it is delivered, its answer dropped. ``half``:
+    half of it is delivered. ``outage``: as ``before``, and no connection is accepted until :meth:`FaultProxy.heal`.
+    ``hold``: it is kept until :meth:`FaultProxy.release`, then delivered. ``reached`` is called when it happens.
+    """
+
+    kind: str
+    at: int
+    reached: Callable[[], None] = lambda: None
+
+
+@dataclass
+class _Link:
+    """Both directions of one connection."""
+
+    client: socket.socket
+    server: socket.socket
+    answered: bool = True
+    first: bool = True
+    drop_answer: bool = False
+    ends: list[socket.socket] = field(default_factory=list)
+
+    def cut(self) -> None:
+        for sock in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+class FaultProxy:
+    """Forwards to one server; see :class:`Fault`."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._upstream = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._lock = threading.Lock()
+        self._free = threading.Event()
+        self._fault: Fault | None = None
+        self._refusing = False
+        self.trace: list[Message] = []
+        self.struck = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def arm(self, fault: Fault | None) -> None:
+        """Begin a new count, with one fault or none."""
+        with self._lock:
+            self._fault, self.trace, self.struck, self._refusing = fault, [], False, False
+            self._free.clear()
+
+    def release(self) -> None:
+        """Deliver what is held."""
+        self._free.set()
+
+    def heal(self) -> None:
+        """Accept connections again."""
+        self._refusing = False
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._refusing:
+                client.close()
+                continue
+            try:
+                server = socket.create_connection(self._upstream)
+            except OSError:
+                client.close()
+                continue
+            for sock in (client, server):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link = _Link(client, server)
+            for work in (self._upward, self._downward):
+                threading.Thread(target=work, args=(link,), daemon=True).start()
+
+    def _upward(self, link: _Link) -> None:
+        with contextlib.suppress(OSError):
+            while data := link.client.recv(1 << 16):
+                fault = self._count(link, data)
+                if fault is not None and not self._strike(fault, link, data):
+                    break
+                if fault is None:
+                    link.server.sendall(data)
+        link.cut()
+        link.client.close()
+
+    def _downward(self, link: _Link) -> None:
+        with contextlib.suppress(OSError):
+            while data := link.server.recv(1 << 16):
+                if link.drop_answer:
+                    break
+                link.answered = True
+                link.client.sendall(data)
+        link.cut()
+        link.server.close()
+
+    def _count(self, link: _Link, data: bytes) -> Fault | None:
+        """Number the message these bytes begin, if they do; the fault that strikes it."""
+        if not link.answered or data in _UNNUMBERED:
+            return None
+        with self._lock:
+            link.answered = False
+            number = len(self.trace)
+            self.trace.append(Message(number, label(data), link.first))
+            link.first = False
+            fault = self._fault
+            if fault is None or self.struck or fault.at != number:
+                return None
+            self.struck = True
+            return fault
+
+    def _strike(self, fault: Fault, link: _Link, data: bytes) -> bool:
+        """Do it; True when the connection goes on."""
+        self._refusing = fault.kind == "outage"
+        link.drop_answer = fault.kind == "after"
+        if fault.kind == "hold":
+            fault.reached()
+            self._free.wait(300)
+            link.server.sendall(data)
+            return True
+        if fault.kind == "after":
+            link.server.sendall(data)
+        elif fault.kind == "half":
+            link.server.sendall(data[: len(data) // 2])
+            time.sleep(0.02)
+        fault.reached()
+        return fault.kind == "after"  # then the other direction cuts, as soon as the answer comes
+
+
+def label(data: bytes) -> str:
+    """A few words of a message for people and for choosing; never a value."""
+    verb, table = _VERB.search(data), _TABLE.search(data)
+    words = [found[1 if found is table else 0] for found in (verb, table) if found]
+    return b" ".join(words).decode().replace("%20", " ").strip() or f"{len(data)} bytes"
