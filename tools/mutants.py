@@ -52,6 +52,7 @@ class Job:
     log: Path = ROOT
     interrupted: bool = False
     original: str = ""
+    limit: float = LIMIT
 
     def apply(self) -> None:
         if self.mutant is not None:
@@ -95,10 +96,10 @@ class Job:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0:
             spent = time.monotonic() - self.began
-            if spent > LIMIT and not self.interrupted:
+            if spent > self.limit and not self.interrupted:
                 os.kill(self.pid, signal.SIGINT)  # pytest still ends the servers it started
                 self.interrupted = True
-            elif spent > LIMIT + 30:
+            elif spent > self.limit + 30:
                 os.kill(self.pid, signal.SIGKILL)
             return None
         if self.interrupted or os.WIFSIGNALED(status):
@@ -163,7 +164,7 @@ def main() -> int:
         tests: dict[str, list[str]] = {}
         for test in sorted({t for m in mutants.values() for t in m.tests}):
             tests.setdefault(test.partition("::")[0], []).append(test)
-        baseline = [Job(f"baseline-{n}", tuple(found)) for n, found in enumerate(tests.values())]
+        baseline = [Job(f"baseline-{n}", tuple(found), limit=6 * LIMIT) for n, found in enumerate(tests.values())]
         red = [job.name for job, outcome in run(baseline, options.workers) if outcome != "passed"]
         if red:
             print(f"the tests are not green without a mutation: {', '.join(red)}; see {OUTPUT}", file=sys.stderr)
