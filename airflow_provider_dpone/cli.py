@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +40,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors are one readable line on stderr and exit status 1."""
     options = parser().parse_args(arguments)
     os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "WARNING")  # output is for people and pipes
+    logging.getLogger("clickhouse_driver").setLevel(logging.ERROR)  # our own message says it, without a trace
     try:
         code = options.handler(options)
+        sys.stdout.flush()
     except DponeError as error:
         print(str(error), file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of a pipe went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
+        if not isinstance(error, AirflowNotFoundException):
+            raise
+        print(
+            f"{error}. Define the Airflow connection; for the local stack: "
+            'eval "$(dpone-airflow local env --dir DIRECTORY)"',
+            file=sys.stderr,
+        )
         return 1
     return int(code or 0)
 
@@ -68,7 +86,9 @@ def get_cli_commands() -> list[Any]:
 
 
 def _control(parser: argparse.ArgumentParser, default: str = "dpone_control") -> None:
-    parser.add_argument("--control-conn-id", default=default, help="Airflow connection of the control database")
+    parser.add_argument(
+        "--control-conn-id", default=default, help=f"Airflow connection of the control database ({default})"
+    )
 
 
 # --- ledger ---------------------------------------------------------------------------------------------------
@@ -170,7 +190,8 @@ def _print_ddl(options: argparse.Namespace) -> None:
         raise DeclarationInvalid("--print-ddl needs --source-conn-id and one --source-table for each --table")
     params = source_params(options.source_conn_id)
     for relation, target in zip(options.source_table, options.table, strict=True):
-        print(suggest_ddl(describe_table(params, *parse_relation(relation)), *split_table(target)) + ";\n")
+        ddl = suggest_ddl(describe_table(params, *parse_relation(relation)), *split_table(target))
+        print(f"-- suggested for {relation}; choose ORDER BY for your readers, then run it as administrator\n{ddl};\n")
 
 
 # --- releases -------------------------------------------------------------------------------------------------
@@ -178,14 +199,16 @@ def _print_ddl(options: argparse.Namespace) -> None:
 
 def _add_release(commands: Any) -> None:
     activate = commands.add_parser("activate", help="make the workloads of DAG files the active release")
-    activate.add_argument("--dags-folder", required=True, type=Path)
-    activate.add_argument("--environment", default="default")
+    activate.add_argument(
+        "--dags-folder", required=True, type=Path, help="every DAG file below it is part of the release"
+    )
+    activate.add_argument("--environment", default="default", help="which active release to replace (default)")
     activate.add_argument("--dry-run", action="store_true", help="only say what would be owned, or why it is refused")
-    activate.add_argument("--json", action="store_true")
+    activate.add_argument("--json", action="store_true", help="the complete activation request")
     _control(activate)
     activate.set_defaults(handler=_activate)
     retire = commands.add_parser("retire", help="retire the active release; its guards become free")
-    retire.add_argument("--environment", default="default")
+    retire.add_argument("--environment", default="default", help="which active release to retire (default)")
     _control(retire)
     retire.set_defaults(handler=_retire)
 
@@ -208,7 +231,8 @@ def _activate(options: argparse.Namespace) -> None:
         return
     print(f"release {release.digest()[7:19]} in environment {options.environment}: {state}")
     for declaration in release.workloads():
-        print(f"  {declaration.workload_id}: {declaration.kind} into {declaration.target_relation}")
+        word = "into" if declaration.kind == "snapshot" else "of"
+        print(f"  {declaration.workload_id}: {declaration.kind} {word} {declaration.target_relation}")
 
 
 def _retire(options: argparse.Namespace) -> None:
@@ -223,19 +247,27 @@ def _retire(options: argparse.Namespace) -> None:
 
 def _add_attempts(commands: Any) -> None:
     listing = commands.add_parser("attempts", help="open attempts: what is held, and by whom")
+    listing.add_argument(
+        "--last", type=int, metavar="N", help="the N attempts admitted last instead, whatever became of them"
+    )
     listing.add_argument("--json", action="store_true")
     _control(listing)
     listing.set_defaults(handler=_attempts)
     show = commands.add_parser("show", help="one attempt: its gates, dispatches, publication and outcome")
-    show.add_argument("attempt", help="beginning of the attempt's digest")
+    show.add_argument("attempt", help="beginning of its digest, as `attempts` and the task log print it")
     _control(show)
     show.set_defaults(handler=_show)
-    reconcile = commands.add_parser("reconcile", help="fence an attempt and settle it by observation")
-    reconcile.add_argument("attempt")
+    reconcile = commands.add_parser(
+        "reconcile",
+        help="fence an attempt and settle it by observation",
+        description="Fence an attempt and settle it by observation. If its task is still at work, that task stops with "
+        "DPONE_FENCED; the target is safe either way.",
+    )
+    reconcile.add_argument("attempt", help="beginning of its digest")
     _control(reconcile)
     reconcile.set_defaults(handler=_reconcile)
     adjudicate = commands.add_parser("adjudicate", help="decide a COMMIT_UNKNOWN attempt (administrator)")
-    adjudicate.add_argument("attempt")
+    adjudicate.add_argument("attempt", help="beginning of its digest")
     adjudicate.add_argument("--state", choices=("SUCCEEDED", "FAILED"), required=True)
     adjudicate.add_argument("--statement", required=True, help="what was looked at and why this is so")
     adjudicate.add_argument("--by", default=os.environ.get("USER", ""), help="who decides")
@@ -247,21 +279,32 @@ def _attempts(options: argparse.Namespace) -> None:
     from airflow_provider_dpone.hooks.control import DponeControlHook
     from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
 
-    found = CompositionAttemptStore(DponeControlHook(options.control_conn_id).ledger()).all_open()
+    store = CompositionAttemptStore(DponeControlHook(options.control_conn_id).ledger())
+    found = store.latest(options.last) if options.last else store.all_open()
     if options.json:
         print(
             json.dumps(
-                [{"attempt": a.sha256, "workload": a.identity.workload_id, "state": a.state.name} for a in found]
+                [
+                    {
+                        "attempt": a.sha256,
+                        "workload": a.identity.workload_id,
+                        "state": a.state.name,
+                        "admitted_at": a.admitted_at.isoformat(),
+                    }
+                    for a in found
+                ]
             )
         )
         return
     for stored in found:
         where = stored.identity.coordinates
         print(
-            f"{stored.sha256[7:19]}  {stored.state.name:<14} {'fenced ' if stored.fenced else ''}"
-            f"{stored.identity.workload_id}  run {where.run_id}  try {where.try_number}"
+            f"{stored.sha256[7:19]}  {stored.admitted_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}  {stored.state.name:<14} "
+            f"{'fenced  ' if stored.fenced else ''}{stored.identity.workload_id}  run {where.run_id}  "
+            f"try {where.try_number}"
         )
-    print(f"{len(found)} open attempts")
+    if not options.last:
+        print(f"{len(found)} open attempt{'' if len(found) == 1 else 's'}")
 
 
 def _show(options: argparse.Namespace) -> None:
@@ -276,13 +319,16 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _reconcile(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.contracts.states import TERMINAL_ATTEMPTS
     from airflow_provider_dpone.hooks.control import DponeControlHook
     from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
     from airflow_provider_dpone.operators.reconcile import settle_one
 
     ledger = DponeControlHook(options.control_conn_id).ledger()
-    ended = settle_one(ledger, CompositionAttemptStore(ledger).find(options.attempt))
-    print(f"attempt {ended.sha256[7:19]} is {ended.state.name}")
+    stored = CompositionAttemptStore(ledger).find(options.attempt)
+    before = " already" if stored.state in TERMINAL_ATTEMPTS else ""
+    ended = settle_one(ledger, stored)
+    print(f"attempt {ended.sha256[7:19]} is {ended.state.name}{before}")
 
 
 def _adjudicate(options: argparse.Namespace) -> None:

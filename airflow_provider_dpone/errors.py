@@ -355,7 +355,7 @@ class SourceChanged(Refused):
 
 
 class LocalStackFailed(DponeError):
-    """A server of the local stack does not start or stop; the message ends with its log."""
+    """A server of the local stack does not start or stop, is not there, or refused a statement; the message tells."""
 
     code = "DPONE_LOCAL_STACK_FAILED"
 

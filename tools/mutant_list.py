@@ -87,7 +87,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
     (
         "ledger/transaction.py",
         [
-            ("P11", "        if layout and pins.installed_layout != pins.layout:", "        if False:",
+            ("P11", "            if layout and pins.layout != self.dialect.layout(connection):", "            if False:",
              (LEDGER + "test_altered_layout_stops_every_write",)),
             ("P11", "        if self._expected is not None and pins.service_id != self._expected:", "        if False:",
              (LEDGER + "test_pinned_service_id_is_compared",)),
@@ -101,7 +101,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
     ),
     (
         "ledger/dialects/postgres/__init__.py",
-        [("P9", "        if settings[4] not in", "        if False and settings[4] not in",
+        [("P9", "        if durability not in", "        if False and durability not in",
           (LEDGER + "test_a_session_that_could_lose_or_miss_a_commit_is_refused",))],
     ),
     (
@@ -109,7 +109,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
         [
             ("P1", '                    or row["epoch"] != held.epoch\n', "",
              (LEDGER + "test_admission_demands_the_pinned_declaration_and_epochs",)),
-            ("P11", "                if (workload.pack_sha256, workload.cell,", "                if False and (workload.pack_sha256, workload.cell,",
+            ("P11", "        if pinned != [identity.pack_sha256,", "        if False and pinned != [identity.pack_sha256,",
              (LEDGER + "test_admission_demands_the_pinned_declaration_and_epochs",)),
             ("P5", "                if identity.coordinates.superseded_by(other.identity.coordinates):", "                if False:",
              (BREAKING + "test_an_earlier_instance_that_starts_late_neither_fences_nor_outruns_its_successor",)),

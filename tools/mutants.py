@@ -51,17 +51,19 @@ class Job:
     began: float = 0.0
     log: Path = ROOT
     interrupted: bool = False
+    original: str = ""
+    limit: float = LIMIT
 
     def apply(self) -> None:
         if self.mutant is not None:
             path = self.copy / self.mutant.path
-            text = path.read_text()
-            assert text.count(self.mutant.old) == 1, f"{self.name} does not apply to {self.mutant.path}"
-            path.write_text(text.replace(self.mutant.old, self.mutant.new))
+            self.original = path.read_text()
+            assert self.original.count(self.mutant.old) == 1, f"{self.name} does not apply to {self.mutant.path}"
+            path.write_text(self.original.replace(self.mutant.old, self.mutant.new))
 
     def restore(self) -> None:
         if self.mutant is not None:
-            shutil.copyfile(ROOT / self.mutant.path, self.copy / self.mutant.path)
+            (self.copy / self.mutant.path).write_text(self.original)
 
     def start(self, copy: Path) -> None:
         """Fork a process that runs the tests in the copy, with everything of ours imported from there."""
@@ -94,10 +96,10 @@ class Job:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0:
             spent = time.monotonic() - self.began
-            if spent > LIMIT and not self.interrupted:
+            if spent > self.limit and not self.interrupted:
                 os.kill(self.pid, signal.SIGINT)  # pytest still ends the servers it started
                 self.interrupted = True
-            elif spent > LIMIT + 30:
+            elif spent > self.limit + 30:
                 os.kill(self.pid, signal.SIGKILL)
             return None
         if self.interrupted or os.WIFSIGNALED(status):
@@ -162,7 +164,7 @@ def main() -> int:
         tests: dict[str, list[str]] = {}
         for test in sorted({t for m in mutants.values() for t in m.tests}):
             tests.setdefault(test.partition("::")[0], []).append(test)
-        baseline = [Job(f"baseline-{n}", tuple(found)) for n, found in enumerate(tests.values())]
+        baseline = [Job(f"baseline-{n}", tuple(found), limit=6 * LIMIT) for n, found in enumerate(tests.values())]
         red = [job.name for job, outcome in run(baseline, options.workers) if outcome != "passed"]
         if red:
             print(f"the tests are not green without a mutation: {', '.join(red)}; see {OUTPUT}", file=sys.stderr)

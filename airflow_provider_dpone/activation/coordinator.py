@@ -118,7 +118,7 @@ class CompositionActivationCoordinator:
                 enrolment_sha256=guard.enrolment_sha256,
             )
         if not release.workloads():
-            problems.append("the release contains no workload")
+            problems.append("the release contains no workload; no DAG file declares a task of this provider")
         if problems:
             raise ActivationRefused(
                 "the release cannot be activated; nothing was reserved:\n  " + "\n  ".join(problems), problems=problems

@@ -79,7 +79,8 @@ class Settler:
         :raises GateNotClosed, ServerUnreachable, ViewIncomplete, LedgerUnavailable: not provable now; it stays fenced
             and held, and a later call goes on.
         """
-        self._world.attempts.fence(stored.sha256)
+        if stored.state not in TERMINAL_ATTEMPTS:
+            self._world.attempts.fence(stored.sha256)
         return self.resolve(stored.sha256, cause)
 
     def settle_all(self, holders: Sequence[StoredAttempt], mine: TaskCoordinates, finished: SchedulerView) -> None:
@@ -109,6 +110,7 @@ class Settler:
                     )
             logger.info("settling the earlier attempt %s of %s", stored.sha256[7:19], theirs.run_id)
             ended = self.settle(stored, Cause("DPONE_FENCED", "settled by a later try"))
+            logger.info("attempt %s is %s now; its users are closed", stored.sha256[7:19], ended.state.name)
             if ended.state is AttemptState.COMMIT_UNKNOWN:
                 raise unknown(ended)
 

@@ -110,6 +110,11 @@ def enrol(
         )
     ledger.read(lambda connection: None)
     view = read_catalog(control, database, [target_table], administrators=administrators)
+    if target_table not in view.tables:
+        raise TargetUnsupported(
+            f"table {database}.{target_table} does not exist; create it, then enrol it "
+            "(`dpone-airflow enroll --print-ddl` suggests a statement)"
+        )
     view.require_supported(accepted_features)
     facts = view.table(target_table)
     if view.database_uuid is None or facts.design is None:

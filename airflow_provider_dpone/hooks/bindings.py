@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from airflow.sdk.exceptions import AirflowNotFoundException
+
 from airflow_provider_dpone.activation.coordinator import Bindings, CompositionActivationCoordinator, ResolvedTarget
 from airflow_provider_dpone.contracts.naming import split_table
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import Connector
-from airflow_provider_dpone.errors import TargetUnsupported
+from airflow_provider_dpone.errors import DeclarationInvalid, ServerRefused, ServerUnreachable, TargetUnsupported
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
 from airflow_provider_dpone.hooks.control import DponeControlHook
 from airflow_provider_dpone.hooks.source import source_connector
@@ -15,7 +20,10 @@ from airflow_provider_dpone.hooks.source import source_connector
 def resolve_target(declaration: WorkloadDeclaration) -> ResolvedTarget:
     """Server incarnation and database UUID behind a declared ClickHouse target."""
     database, table = split_table(declaration.target_relation)
-    with DponeClickHouseHook(clickhouse_conn_id=declaration.target_conn_id).control() as control:
+    with (
+        _naming(declaration.target_conn_id),
+        DponeClickHouseHook(clickhouse_conn_id=declaration.target_conn_id).control() as control,
+    ):
         rows = control.query(
             "SELECT toString(serverUUID()), toString(uuid) FROM system.databases WHERE name = {name:String}",
             {"name": database},
@@ -25,7 +33,24 @@ def resolve_target(declaration: WorkloadDeclaration) -> ResolvedTarget:
     return ResolvedTarget(Connector.CLICKHOUSE, str(rows[0][0]), str(rows[0][1]), table)
 
 
+def resolve_source(conn_id: str) -> str:
+    """Kind of server behind a declared source connection."""
+    with _naming(conn_id):
+        return source_connector(conn_id)
+
+
+@contextmanager
+def _naming(conn_id: str) -> Iterator[None]:
+    """Let every failure name the connection; the reader of a release looks at many of them."""
+    try:
+        yield
+    except AirflowNotFoundException:
+        raise DeclarationInvalid(f"Airflow connection {conn_id!r} is not defined") from None
+    except (ServerRefused, ServerUnreachable) as error:
+        raise type(error)(f"connection {conn_id!r}: {error.message}", **error.details) from None
+
+
 def coordinator(control_conn_id: str) -> CompositionActivationCoordinator:
     """The one factory of the coordinator: ledger and bindings from a control connection."""
     ledger = DponeControlHook(control_conn_id).ledger()
-    return CompositionActivationCoordinator(ledger=ledger, bindings=Bindings(source_connector, resolve_target))
+    return CompositionActivationCoordinator(ledger=ledger, bindings=Bindings(resolve_source, resolve_target))

@@ -171,8 +171,12 @@ class CompositionActivationStore:
                         f"the enrolment of {resource.subject} changed while the release was prepared"
                     )
                 if row["owner_sha256"] is not None:
+                    owner = tx.row(activation, activation_sha256=row["owner_sha256"])
+                    where = owner["environment"] if owner else "?"
                     raise ActivationRefused(
-                        f"{resource.subject} is owned by another activation; retire it first",
+                        f"table {resource.subject.partition('/')[2]} is owned by a release of environment {where!r}, "
+                        f"and one table has one owner: take it out of that release, or retire the release "
+                        f"(`dpone-airflow retire --environment {where}`)",
                         owner=hexed(row["owner_sha256"]),
                     )
                 epoch = row["epoch"] + 1
@@ -218,7 +222,9 @@ class CompositionActivationStore:
             if error.details.get("rule") == "activation_unresolved":
                 open_attempts = self.unresolved(activation_sha256)
                 raise ActivationRefused(
-                    f"{len(open_attempts)} attempts of the release are not resolved; settle them first",
+                    f"{len(open_attempts)} attempts of the release are not resolved; it is retiring and admits no new "
+                    "ones. Wait for them or settle them, then do this again: "
+                    + ", ".join(a[7:19] for a in open_attempts),
                     attempts=open_attempts,
                 ) from error
             raise
@@ -274,7 +280,8 @@ class CompositionActivationStore:
             if self.in_states(environment, ActivationState.PREPARED, ActivationState.RETIRING):
                 raise ReleaseChanging(f"the release of environment {environment!r} is being handed over; try again")
             raise ActivationMissing(
-                f"no release is active in environment {environment!r}; run `dpone-airflow activate --dags-folder ...`"
+                f"no release is active in environment {environment!r}; run `dpone-airflow activate "
+                "--dags-folder ...`, then clear the task"
             )
         return found[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, select, true
@@ -52,6 +53,7 @@ class StoredAttempt:
     fenced: bool
     acknowledged: bool
     outcome_sha256: str | None
+    admitted_at: datetime
 
 
 def _stored(row: Any) -> StoredAttempt:
@@ -66,6 +68,7 @@ def _stored(row: Any) -> StoredAttempt:
         row["fenced"],
         row["acknowledged"],
         hexed(row["outcome_sha256"]),
+        row["admitted_at"],
     )
 
 
@@ -170,7 +173,12 @@ class CompositionAttemptStore:
         """
         wanted = beginning.removeprefix("sha256:").lower()
         found = [a for a in self._ledger.read(self._rows) if a.sha256[7:].startswith(wanted)]
-        if len(found) != 1:
+        if not found:
+            raise DocumentInvalid(
+                f"no attempt begins with {beginning!r}; `dpone-airflow attempts --last 20` lists the latest, and a "
+                "task log names its own (admitted as attempt ...)"
+            )
+        if len(found) > 1:
             raise DocumentInvalid(f"{len(found)} attempts begin with {beginning!r}; give more of the digest")
         return found[0]
 
@@ -193,6 +201,11 @@ class CompositionAttemptStore:
         return self._ledger.read(
             lambda c: self._rows(c, attempt.c.state.in_([int(AttemptState.RUNNING), int(AttemptState.COMMIT_UNKNOWN)]))
         )
+
+    def latest(self, count: int) -> list[StoredAttempt]:
+        """The attempts admitted last, whatever became of them, oldest first."""
+        newest = select(attempt.c.attempt_sha256).order_by(attempt.c.admitted_at.desc()).limit(count)
+        return self._ledger.read(lambda c: self._rows(c, attempt.c.attempt_sha256.in_(newest)))
 
     def of_task(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> list[StoredAttempt]:
         """Every attempt of one task of one run, oldest first."""

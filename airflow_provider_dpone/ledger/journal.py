@@ -15,13 +15,20 @@ from airflow_provider_dpone.errors import Fenced, LedgerRule
 from airflow_provider_dpone.ledger.schema import EvidenceKind, dispatch, principal
 from airflow_provider_dpone.ledger.transaction import Ledger, Row, Tx, hexed
 
-_FENCED_RULES = {"attempt_fenced", "attempt_not_running", "guards_not_open", "dispatch_gate_not_ready"}
+_FENCED_RULES = {
+    "attempt_fenced",
+    "attempt_not_running",
+    "guards_not_open",
+    "dispatch_gate_not_ready",
+    "dispatch_changed",  # only whoever settles the attempt moves a claimed dispatch of ours
+}
+_SETTLED = "this attempt was settled by a later try, the reaper or `dpone-airflow reconcile`; it stops here"
 
 
 def raise_fenced(error: LedgerRule) -> None:
     """Turn the database's refusal of a fenced attempt into :class:`Fenced`."""
     if error.details.get("rule") in _FENCED_RULES:
-        raise Fenced("this attempt was fenced or closed; it may not issue, claim or publish any more") from error
+        raise Fenced(_SETTLED) from error
 
 
 class LedgerJournal:
@@ -56,6 +63,9 @@ class LedgerJournal:
 
         def change(tx: Tx) -> None:
             key = self._key(tx, name)
+            row = tx.row(principal, **key)
+            if row is not None and row["state"] in (int(GateState.CLOSING), int(GateState.CLOSED)):
+                raise Fenced(_SETTLED)
             tx.move(
                 principal,
                 key,
@@ -106,7 +116,7 @@ class LedgerJournal:
                     dispatch,
                     {"dispatch_id": dispatch_id},
                     expect={"state": int(DispatchState.CLAIMED)},
-                    to={"state": int(DispatchState.SETTLED), "note": "no answer; settled by the closed gate"},
+                    to={"state": int(DispatchState.SETTLED), "note": "by the closed gate"},
                 )
             tx.move(
                 principal,
@@ -162,7 +172,10 @@ class LedgerJournal:
         )
 
     def end_dispatch(self, *, dispatch_id: str, state: DispatchState, note: str) -> None:
-        """The server's complete answer was read."""
+        """The server's complete answer was read.
+
+        :raises Fenced: somebody else settled the dispatch meanwhile.
+        """
 
         def change(tx: Tx) -> None:
             key = {"dispatch_id": uuid.UUID(dispatch_id)}
@@ -173,7 +186,7 @@ class LedgerJournal:
                 to={"state": int(state), "note": note[:512]},
             )
 
-        self._ledger.write(change)
+        self._acting(change)
 
     def _acting(self, change: Callable[[Tx], None]) -> None:
         try:

@@ -233,7 +233,8 @@ class Ledger:
     def _raise(self, error: DBAPIError) -> NoReturn:
         failure, name = self.dialect.classify(_driver_error(error))
         if failure in (Failure.RULE, Failure.DUPLICATE):
-            raise LedgerRule(f"the ledger refused the write: {name}", rule=name) from error
+            hint = "; this needs a connection of the ledger's administrator" if name == "evidence_administrator" else ""
+            raise LedgerRule(f"the ledger refused the write: {name}{hint}", rule=name) from error
         if failure is Failure.BUSY:
             raise LedgerBusy("another ledger transaction held the lock too long; nothing changed") from error
         if failure is Failure.MISMATCH:
@@ -241,9 +242,10 @@ class Ledger:
                 "the control database carries no installed ledger; run `dpone-airflow ledger install`"
             ) from error
         if failure is Failure.UNREACHABLE:
+            reason = " ".join(str(_driver_error(error)).split())[:400] or name
             raise LedgerUnavailable(
-                f"the control database cannot be reached ({name}); nothing was committed"
-            ) from error
+                f"no connection to the control database ({reason}); nothing was committed"
+            ) from None
         raise LedgerRule(
             f"the control database refused a statement ({name}); nothing was committed", rule=name
         ) from error

@@ -1,11 +1,14 @@
-"""The commands ``local up``, ``down``, ``status`` and ``env``."""
+"""The commands ``local up``, ``down``, ``status``, ``env`` and ``sql``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from airflow_provider_dpone.errors import LocalStackFailed
 
 if TYPE_CHECKING:
     from airflow_provider_dpone.local.stack import LocalStack
@@ -30,6 +33,9 @@ def add_local_parser(subparsers: Any) -> None:
     status = _command(commands, "status", _status, "show what runs where")
     status.add_argument("--json", action="store_true", help="as JSON")
     _command(commands, "env", _env, "print the exports (passwords included) under which Airflow uses the stack")
+    sql = _command(commands, "sql", _sql, "run SQL as administrator of one of the servers, and print the rows")
+    sql.add_argument("server", choices=("source", "clickhouse"))
+    sql.add_argument("statements", nargs="?", help="by default from standard input; a statement ends with ; and a line")
 
 
 def _command(commands: Any, name: str, handler: Any, text: str) -> argparse.ArgumentParser:
@@ -47,6 +53,15 @@ def _stack(arguments: argparse.Namespace) -> LocalStack:
     return LocalStack(arguments.dir)
 
 
+def _made(arguments: argparse.Namespace) -> LocalStack:
+    """The stack that ``up`` has made before."""
+    if not (arguments.dir / "stack.json").exists():
+        raise LocalStackFailed(
+            f"there is no local stack in {arguments.dir}; `dpone-airflow local up --dir {arguments.dir}` makes one"
+        )
+    return _stack(arguments)
+
+
 def _up(arguments: argparse.Namespace) -> int:
     stack = _stack(arguments)
     stack.up(arguments.pg_port, arguments.ch_http_port, arguments.ch_native_port)
@@ -55,12 +70,12 @@ def _up(arguments: argparse.Namespace) -> int:
 
 
 def _down(arguments: argparse.Namespace) -> int:
-    _stack(arguments).down()
+    _made(arguments).down()
     return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    status = _stack(arguments).status()
+    status = _made(arguments).status()
     if arguments.json:
         print(json.dumps(status, indent=2))
     else:
@@ -69,7 +84,16 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _env(arguments: argparse.Namespace) -> int:
-    print(_stack(arguments).exports())
+    print(_made(arguments).exports())
+    return 0
+
+
+def _sql(arguments: argparse.Namespace) -> int:
+    from airflow_provider_dpone.local.sql import run_sql
+
+    text = sys.stdin.read() if arguments.statements is None else arguments.statements
+    for row in run_sql(_made(arguments), arguments.server, text):
+        print("\t".join("NULL" if value is None else str(value) for value in row))
     return 0
 
 

@@ -120,6 +120,7 @@ class LocalStack:
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "CORE__TEST_CONNECTION": "Enabled",
+            "API__HOST": "127.0.0.1",  # everybody who reaches it is an administrator
             "API__WORKERS": "1",
             "API_AUTH__JWT_SECRET": self._password("airflow_jwt"),
             "DATABASE__SQL_ALCHEMY_CONN": metadata,

@@ -116,14 +116,15 @@ class WorkloadOperator(BaseOperator):
         except DponeError as error:
             if error.retryable or self._stop.is_set():  # stopped: then that is what failed it
                 raise
-            raise AirflowFailException(str(error)) from error
+            self.log.debug("refused here", exc_info=True)
+            raise AirflowFailException(str(error)) from None  # the message says all; a trace would bury it
 
     def _wait(self, held: GuardHeld, waiting_since: datetime) -> None:
         attempt = held.details.get("attempt")
         if not isinstance(attempt, str):
             raise held
         if datetime.now(UTC) - waiting_since > self.guard_wait:
-            raise AirflowFailException(f"{held} for longer than {self.guard_wait}; a person must look") from held
+            raise AirflowFailException(f"{held} for longer than {self.guard_wait}; a person must look") from None
         self.log.info("%s", held)
         self.defer(
             trigger=GuardTrigger(self.control_conn_id, attempt, waiting_since.isoformat()),

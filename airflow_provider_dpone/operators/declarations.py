@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,10 @@ def declarations_in(dags_folder: Path) -> list[WorkloadDeclaration]:
     """
     from airflow.dag_processing.dagbag import DagBag
 
-    bag = DagBag(dag_folder=str(dags_folder), load_op_links=False, safe_mode=False)
+    if not dags_folder.exists():
+        raise DeclarationInvalid(f"there is no folder {dags_folder}")
+    with _without_traces():
+        bag = DagBag(dag_folder=str(dags_folder), load_op_links=False, safe_mode=False)
     if bag.import_errors:
         lines = [f"{file}: {error.strip().splitlines()[-1]}" for file, error in sorted(bag.import_errors.items())]
         raise DeclarationInvalid("DAG files cannot be imported:\n  " + "\n  ".join(lines), files=lines)
@@ -29,6 +34,18 @@ def declarations_in(dags_folder: Path) -> list[WorkloadDeclaration]:
         for task in dag.tasks:
             found += declarations_of(dag.dag_id, task)
     return found
+
+
+@contextmanager
+def _without_traces() -> Iterator[None]:
+    """Airflow logs a trace for each file it cannot import; the refusal says it in one line."""
+    importing = logging.getLogger("airflow.dag_processing")
+    level = importing.level
+    importing.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        importing.setLevel(level)
 
 
 def declarations_of(dag_id: str, task: Any) -> list[WorkloadDeclaration]:

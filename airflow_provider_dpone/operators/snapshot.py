@@ -94,7 +94,7 @@ class ClickHouseSnapshotOperator(WorkloadOperator):
 
     def _announce(self, receipt: SnapshotReceipt, context: Any) -> None:
         self.log.info(
-            "%s: %s rows of %s, snapshot of %s%s; receipt %s",
+            "published %s: %s rows of %s, snapshot of %s%s; receipt %s",
             receipt.target,
             f"{receipt.rows:,}",
             receipt.source,

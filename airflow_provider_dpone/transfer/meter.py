@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from airflow_provider_dpone.contracts.limits import LimitsDocument
 from airflow_provider_dpone.errors import CeilingExceeded, CounterUnreadable, TooFewRows
@@ -103,10 +104,23 @@ def _known(name: str, value: int | None) -> int:
     return value
 
 
+_LARGER: Final = "If this table is meant to be that large, raise the ceiling in `limits` and activate again."
+_KEPT: Final = (
+    "Old generations count: drop some with a RetentionOperator, or raise the ceiling in `limits` and activate again."
+)
+_ADVICE: Final = {
+    "rows": _LARGER,
+    "source_bytes": _LARGER,
+    "wire_bytes": _LARGER,
+    "generation_bytes": _LARGER,
+    "retained_bytes": _KEPT,
+    "total_transient_bytes": _KEPT,
+}
+
+
 def _check(name: str, value: int, ceiling: int) -> None:
     if value > ceiling:
         raise CeilingExceeded(
-            f"{name} reached {value}, the ceiling max_{name} is {ceiling}; nothing was published. Raise the ceiling "
-            "if this table is meant to be that large.",
+            f"{name} reached {value:,}, the ceiling max_{name} is {ceiling:,}; nothing was published. {_ADVICE[name]}",
             counter=name, value=value, ceiling=ceiling,
         )  # fmt: skip

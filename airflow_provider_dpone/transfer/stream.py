@@ -68,7 +68,7 @@ def stream_snapshot(
     :param send: makes the one request with the body it is given; called at most once, in the calling thread, and not
         at all when the source has no rows. It must read the body to its end and raise when the request fails.
     :param stop: asked all the time; once true the stream ends with :class:`Stopped`.
-    :param progress: called about once a second, in another thread.
+    :param progress: called once a second at first, ever less often up to once a minute, in another thread.
     :param cancel_read: makes a blocked read return early; called once, from another thread, when the stream fails.
     :param cancel_send: makes a blocked send fail; likewise.
     :raises DponeError: the first refusal or failure of any side, unchanged.
@@ -202,7 +202,7 @@ class _Run:
             if self.error is not None:
                 break
             now = time.monotonic()
-            if self.progress is not None and now - reported >= 1.0:
+            if self.progress is not None and now - reported >= min(60.0, max(1.0, (now - self.started) / 10)):
                 self.guarded(self.progress, self.digest.rows, self.meter.wire_bytes, now - self.started)
                 reported = now
         if self.error is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 
 import psycopg
 import pytest
 from sqlalchemy import insert, text, update
 
-from airflow_provider_dpone.contracts.canonical import digest_bytes
+from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
 from airflow_provider_dpone.contracts.proofs import Adjudication, ProofKind
 from airflow_provider_dpone.contracts.states import (
     ActivationState,
@@ -213,6 +214,10 @@ def test_gates_move_forward_only_and_settle_their_dispatches(active: builders.Ac
         lambda c: {str(r[0]): r[1] for r in c.execute(text("SELECT dispatch_id, state FROM dpone.dispatch"))}
     )
     assert states == {answered: int(DispatchState.ANSWERED), lost: int(DispatchState.SETTLED)}
+    with pytest.raises(Fenced, match="settled by"):  # the answer comes after somebody settled the attempt
+        journal.end_dispatch(dispatch_id=lost, state=DispatchState.ANSWERED, note="refused 394")
+    with pytest.raises(Fenced, match="settled by"):
+        journal.ready(name="dpone_i_1", principal_uuid=builders.new_uuid())
 
 
 def test_finalize_demands_closed_gates_and_a_terminal_publication(active: builders.Activated) -> None:
@@ -524,3 +529,32 @@ def test_a_session_that_could_lose_or_miss_a_commit_is_refused(
         connection.execute(f"ALTER ROLE {database.admin_role} SET {setting}".encode())
     with pytest.raises(LedgerMismatch, match=message):
         database.admin().write(lambda tx: None)
+
+
+def test_a_ledger_that_became_a_standby_is_tried_again_later(
+    active: builders.Activated, database: LedgerDatabase
+) -> None:
+    with database.connect_admin() as connection:
+        connection.execute(f"ALTER ROLE {database.admin_role} SET default_transaction_read_only = on".encode())
+    with pytest.raises(LedgerUnavailable):
+        CompositionAttemptStore(database.admin()).admit_once(active.attempt("orders"))
+
+
+def test_a_process_that_stood_still_in_a_ledger_transaction_wrote_nothing(
+    active: builders.Activated, database: LedgerDatabase
+) -> None:
+    """A frozen machine wakes up after the server ended its session."""
+
+    def change(tx: Tx) -> None:
+        tx.connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '300ms'")
+        tx.insert(
+            schema.evidence, evidence_sha256=digest_bytes(digest_of(b"{}")), kind=12, subject=b"0" * 32, document=b"{}"
+        )
+        time.sleep(1.0)
+
+    with pytest.raises(LedgerUnavailable):
+        active.ledger.write(change)
+    assert (
+        active.ledger.read(lambda c: c.execute(text("SELECT count(*) FROM dpone.evidence WHERE kind = 12")).scalar())
+        == 0
+    )

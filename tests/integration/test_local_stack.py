@@ -17,6 +17,7 @@ import clickhouse_driver
 import psycopg
 import pytest
 
+from airflow_provider_dpone.errors import LocalStackFailed
 from airflow_provider_dpone.local.cli import add_local_parser
 from airflow_provider_dpone.local.postgres import PostgresServer
 from airflow_provider_dpone.local.stack import LocalStack
@@ -110,6 +111,27 @@ def test_crash_of_both_servers_is_mended_by_up_with_data_and_ports(stack: LocalS
     assert client(again, "dpone_clickhouse_admin").execute("SELECT count() FROM mart.kept") == [(1,)]
     again.up()
     assert again.status() == after
+
+
+def test_sql_prints_rows_of_both_servers_and_names_what_was_refused(
+    stack: LocalStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = ("local", "sql", "--dir", str(stack.directory))
+    assert (
+        run(*here, "source", "CREATE TABLE looked (n int, t text);\nINSERT INTO looked VALUES (1);\nTABLE looked") == 0
+    )
+    assert run(*here, "clickhouse", "SELECT 'a;b', 2;") == 0
+    assert capsys.readouterr().out == "1\tNULL\na;b\t2\n"
+    for server in ("source", "clickhouse"):
+        with pytest.raises(LocalStackFailed, match=f"{server}: .*nope"):
+            run(*here, server, "SELECT * FROM nope")
+
+
+@pytest.mark.parametrize("command", ["env", "status", "down"])
+def test_a_directory_without_a_stack_is_named_and_not_made(command: str, tmp_path: Path) -> None:
+    with pytest.raises(LocalStackFailed, match="local up --dir"):
+        run("local", command, "--dir", str(tmp_path / "none"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_exports_survive_a_shell_though_passwords_hold_awkward_characters(stack: LocalStack) -> None:

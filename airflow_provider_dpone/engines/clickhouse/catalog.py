@@ -102,7 +102,8 @@ class CatalogView:
             raise TargetUnsupported(f"the design of {', '.join(blind)} in {self.database} cannot be copied exactly")
         if self.writers:
             raise AmbientWriter(
-                f"{', '.join(self.writers)} can write {where}; revoke that, or name them administrators at enrolment",
+                f"{', '.join(self.writers)} can write {where}; revoke that, or let an administrator accept them at "
+                "enrolment (`--administrator NAME`)",
                 writers=list(self.writers),
             )
 

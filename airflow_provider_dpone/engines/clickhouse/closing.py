@@ -21,6 +21,7 @@ from airflow_provider_dpone.engines.clickhouse.quoting import identifier, litera
 from airflow_provider_dpone.errors import AnswerLost, GateNotClosed, ServerRefused, ServerUnreachable, ViewIncomplete
 
 _UNKNOWN_USER: Final = 192
+_NOT_GRANTED: Final = 497
 _USER_EXISTS: Final = 493
 _ROUNDS: Final = 5
 
@@ -143,7 +144,8 @@ class Closing:
     def _drop(self, control: ClickHouseControl) -> bool:
         who = identifier(self.name)
         outcomes = [
-            self._do(control, "revoke", f"REVOKE ALL ON *.* FROM {who}", _UNKNOWN_USER),
+            # refused when somebody gave it a right the controller does not hold; dropping takes that away too
+            self._do(control, "revoke", f"REVOKE ALL ON *.* FROM {who}", _UNKNOWN_USER, _NOT_GRANTED),
             self._do(control, "drop", f"DROP USER {who}", _UNKNOWN_USER),
             self._do(control, "drop quota", f"DROP QUOTA IF EXISTS {who}"),
         ]

@@ -46,7 +46,14 @@ class Storage:
         ):
             limit = getattr(limits, name)
             if value > limit:
-                raise CeilingExceeded(f"{name} is {limit}, but {value} bytes are used", ceiling=name, value=value)
+                kept = name != "max_generation_bytes"
+                advice = "old generations count: drop some with a RetentionOperator, or " if kept else ""
+                raise CeilingExceeded(
+                    f"{name} is {limit:,}, but {value:,} bytes are used; {advice}raise the ceiling in `limits` and "
+                    "activate again",
+                    ceiling=name,
+                    value=value,
+                )
 
 
 def read_storage(

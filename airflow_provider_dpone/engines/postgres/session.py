@@ -97,12 +97,12 @@ def connect(params: PostgresParams) -> psycopg.Connection:
     try:
         return psycopg.connect(params.conninfo(), autocommit=True)
     except psycopg.OperationalError as error:
-        text = str(error).strip().splitlines()[-1]
+        text = " ".join(str(error).split())[:400]
         if error.sqlstate:
             raise ServerRefused(
                 f"PostgreSQL {params.place} refused the login of {params.user!r}: {text}", server_code=error.sqlstate
             ) from None
-        raise ServerUnreachable(f"PostgreSQL {params.place} could not be reached: {text}") from None
+        raise ServerUnreachable(f"no connection to PostgreSQL {params.place} as {params.user!r}: {text}") from None
 
 
 def quoted(*names: str) -> str:

@@ -20,6 +20,10 @@ from airflow_provider_dpone.ledger.schema import metadata
 LOCK_KEY: Final = (1685090149, 1)
 LOCK_WAIT_SECONDS: Final = 15
 
+#: The server ends or cannot serve this session now: shutdown, connection, resources, a standby after a failover, a
+#: session that stood still too long, a serialization failure.
+_PASSING: Final = ("57P", "08", "53", "25006", "25P03", "25P04", "40")
+
 _RULES: Final = {
     "ledger_meta": "append_only",
     "evidence": "evidence_rule",
@@ -108,11 +112,7 @@ class PostgresDialect:
             return Failure.RULE, "insufficient_privilege"
         if isinstance(error, pg.UndefinedTable | pg.InvalidSchemaName):
             return Failure.MISMATCH, "not_installed"
-        if (
-            isinstance(error, pg.Error)
-            and error.sqlstate is not None
-            and not error.sqlstate.startswith(("57P", "08", "53"))
-        ):
+        if isinstance(error, pg.Error) and error.sqlstate is not None and not error.sqlstate.startswith(_PASSING):
             return Failure.REFUSED, error.sqlstate
         return Failure.UNREACHABLE, type(error).__name__
 
