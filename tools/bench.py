@@ -27,13 +27,14 @@ from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.receipts import SnapshotReceipt
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
 from tests import builders, ledger_database
-from tests.servers import clickhouse_under_test, postgres_under_test
+from tests.servers import PostgresUnderTest, clickhouse_under_test, postgres_under_test
 from tests.snapshot_world import SnapshotWorld
 from tools import bench_peers as peers
 
 T = TypeVar("T")
 Figures = dict[str, Any]
 BUILD = Path(__file__).parent.parent / "build" / "bench"
+READING_SECONDS = 180.0
 LIMITS = SnapshotLimits(max_source_bytes="16 GiB")
 
 WIDE = (
@@ -75,6 +76,21 @@ def anonymous_bytes(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     return 0  # a zombie
+
+
+def cpu_seconds(*pids: int) -> float:
+    """CPU time of processes, of their children that ended, and of their children that live."""
+    ticks = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # ended just now
+            mine = int(entry.name) in pids
+            if mine or int(fields[1]) in pids:
+                ticks += sum(map(int, fields[11 : 15 if mine else 13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def in_child(work: Callable[[], T]) -> tuple[T, int]:
@@ -156,15 +172,21 @@ def protocol(world: SnapshotWorld, name: str, times: int) -> Figures:
     publish(world, name, "warm")
     walls: list[float] = []
     receipts: list[SnapshotReceipt] = []
+    assert world.clickhouse.local is not None
+    pids = [os.getpid(), world.clickhouse.local.pid or 0, world.postgres.server.pid or 0]
+    before = [cpu_seconds(pid) for pid in pids]
     for number in range(times):
         receipt, seconds = publish(world, name, f"empty-{number}")
         walls.append(seconds)
         receipts.append(receipt)
+    spent = [cpu_seconds(pid) - earlier for pid, earlier in zip(pids, before, strict=True)]
     steps = receipts[0].milliseconds
     return {
         "runs": times,
         "p50_ms": round(statistics.median(walls) * 1000),
+        "min_ms": round(min(walls) * 1000),
         "max_ms": round(max(walls) * 1000),
+        "cpu_ms": dict(zip(("task", "clickhouse", "ledger"), (round(s / times * 1000) for s in spent), strict=True)),
         "steps_p50_ms": {step: round(statistics.median(r.milliseconds[step] for r in receipts)) for step in steps},
         "claim_to_published_p50_ms": claim_to_published(world, [r.intent_sha256 for r in receipts]),
     }
@@ -184,12 +206,13 @@ def claim_to_published(world: SnapshotWorld, intents: list[str]) -> int:
     return round(statistics.median(float(seconds) for (seconds,) in found) * 1000)
 
 
-def admissions(superuser: dict[str, Any], workers: int, each: int) -> Figures:
+def admissions(postgres: PostgresUnderTest, workers: int, each: int) -> Figures:
     """Workers admit attempts on different guards of one release, each admission committed and read back."""
-    database = ledger_database.create(superuser)
+    database = ledger_database.create(postgres.superuser)
     tables = [f"t{number}" for number in range(workers * each)]
     activated = builders.activate(database.admin(), database.runtime(), *tables)
     identities = [activated.attempt(name) for name in tables]
+    before = cpu_seconds(os.getpid(), postgres.server.pid or 0)
     start = time.monotonic() + 1.5
     pids = []
     for worker in range(workers):
@@ -212,6 +235,7 @@ def admissions(superuser: dict[str, Any], workers: int, each: int) -> Figures:
         "admitted": len(tables),
         "failed_workers": failed,
         "per_second": round(len(tables) / seconds, 1),
+        "cpu_ms_each": round((cpu_seconds(os.getpid(), postgres.server.pid or 0) - before) / len(tables) * 1000, 1),
     }
 
 
@@ -257,11 +281,13 @@ def reading_while_publishing(world: SnapshotWorld, name: str, rows: int, publica
     """Readers all the while one table is published again and again."""
     started = time.monotonic()
     publish(world, name, "first")
+    done = 0
     with readers(world, name, rows, 2) as seen:
-        for number in range(publications):
-            world.pg(f"UPDATE {name} SET version = {number + 2}")
-            publish(world, name, f"read-{number}")
-    return {"publications": publications, **seen, "seconds": round(time.monotonic() - started, 1)}
+        while done < publications and time.monotonic() - started < READING_SECONDS:
+            done += 1
+            world.pg(f"UPDATE {name} SET version = {done + 1}")
+            publish(world, name, f"read-{done}")
+    return {"publications": done, **seen, "seconds": round(time.monotonic() - started, 1)}
 
 
 # --- all of it -------------------------------------------------------------------------------------------------
@@ -286,7 +312,7 @@ def run(options: argparse.Namespace) -> Figures:
         say("protocol of an empty snapshot")
         summary["protocol"] = protocol(world, "nothing", 10)
         say("admissions")
-        summary["admission"] = admissions(postgres.superuser, 16, 12)
+        summary["admission"] = admissions(postgres, 16, 12)
         say("values of 16 MiB")
         summary["large_values"] = large_values(world, "large")
         for name in ("narrow", "wide"):
@@ -297,7 +323,7 @@ def run(options: argparse.Namespace) -> Figures:
     seen = summary["readers"]
     summary["passed"] = (
         seen["errors"] == seen["mixed"] == seen["empty"] == 0
-        and seen["polls"] > options.publications
+        and seen["polls"] > seen["publications"] > 0
         and summary["admission"]["failed_workers"] == 0
     )
     return summary
@@ -320,11 +346,13 @@ def table(summary: Figures) -> list[str]:
         line(f"{name}: RssAnon above idle, MiB", found["rss_anon_above_idle_mib"], "<= 256")
     line("16 MiB values: RssAnon above idle, MiB", summary["large_values"]["rss_anon_above_idle_mib"], "<= 256")
     line("empty snapshot, whole protocol, p50 ms", summary["protocol"]["p50_ms"], "<= 1000")
+    line("  CPU of task, ClickHouse, ledger, ms", " ".join(str(v) for v in summary["protocol"]["cpu_ms"].values()))
     for step, spent in summary["protocol"]["steps_p50_ms"].items():
         line(f"  {step}", spent)
     line("claim to observed PUBLISHED, p50 ms", summary["protocol"]["claim_to_published_p50_ms"], "< 1000")
     admission, seen = summary["admission"], summary["readers"]
     line(f"admissions/s over {admission['workers']} workers", admission["per_second"], ">= 100")
+    line("  CPU each, ms", admission["cpu_ms_each"])
     line(f"reads during {seen['publications']} publications", f"{seen['polls']:,}")
     line("reads with errors / mixed / empty", f"{seen['errors']} / {seen['mixed']} / {seen['empty']}", "0 / 0 / 0")
     return lines
@@ -337,7 +365,7 @@ def say(words: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--publications", type=int, default=100)
+    parser.add_argument("--publications", type=int, default=100, help="at most this many, while readers read")
     options = parser.parse_args()
     logging.disable(logging.INFO)
     started = time.monotonic()
