@@ -53,7 +53,7 @@ class HoldPoints:
         """Remove one rule, or all, and let everything held by it go on."""
         self._call("clear", {"rule_id": rule_id})
 
-    def wait(self, rule_id: int, count: int = 1, timeout: float = 10.0) -> None:
+    def wait(self, rule_id: int, count: int = 1, timeout: float = 40.0) -> None:
         """Wait until a rule stopped ``count`` requests; TimeoutError otherwise."""
         if not self._call("wait", {"rule_id": rule_id, "count": count, "timeout": timeout}, timeout + 5):
             raise TimeoutError(f"hold point {rule_id} was not reached {count} times in {timeout} s: {self.state()}")
