@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_dpone.attempts import snapshot
+from airflow_provider_dpone.attempts.cells import snapshot
 from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
 from airflow_provider_dpone.attempts.settle import Cause, Settler
 from airflow_provider_dpone.attempts.steps import StopFlag
