@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from airflow.dag_processing.bundles.base import BaseDagBundle
 
@@ -15,6 +15,10 @@ try:  # Airflow 3.3 wraps versions; before that they are plain texts
     from airflow.dag_processing.bundles.base import BundleVersion
 except ImportError:  # pragma: no cover
     BundleVersion = None  # type: ignore[assignment, misc]
+
+
+#: Version while an environment has no current release. Not null: Airflow compares versions with what it saw.
+NOTHING: Final = "nothing-is-current"
 
 
 class ReleaseDagBundle(BaseDagBundle):
@@ -41,8 +45,8 @@ class ReleaseDagBundle(BaseDagBundle):
         :raises ActivationMissing: the projection of this version is not in the cache any more.
         """
         version = self.version or self._current()
-        if version is None:
-            empty = self._cache.root / "projections" / "none"
+        if version == NOTHING:
+            empty = Path(self.base_dir) / NOTHING
             empty.mkdir(parents=True, exist_ok=True)
             return empty
         dags = self._cache.projection(version) / RELEASE / layout.DAGS
@@ -56,11 +60,11 @@ class ReleaseDagBundle(BaseDagBundle):
     def get_current_version(self) -> Any:
         """The deployment that is current now."""
         version = self.version or self._current()
-        return version if version is None or BundleVersion is None else BundleVersion(version=version)
+        return version if BundleVersion is None else BundleVersion(version=version)
 
     def refresh(self) -> None:
         """Nothing to fetch: the pointer is read each time."""
 
-    def _current(self) -> str | None:
+    def _current(self) -> str:
         pointer = self._cache.current(self.environment)
-        return None if pointer is None else pointer.deployment_id.removeprefix("sha256:")
+        return NOTHING if pointer is None else pointer.deployment_id.removeprefix("sha256:")

@@ -305,7 +305,3 @@ def _adjudicate(options: argparse.Namespace) -> None:
     cause = Cause("DPONE_ADJUDICATED", options.statement)
     ended = Settler(world_of(ledger, stored)).resolve(stored.sha256, cause, adjudication=signed)
     print(f"attempt {ended.sha256[7:19]} is {ended.state.name}; enrol the target again before the next run")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

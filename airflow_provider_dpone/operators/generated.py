@@ -11,7 +11,7 @@ from airflow.sdk import DAG, Asset, get_parsing_context
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.operators.snapshot import ClickHouseSnapshotOperator
 from airflow_provider_dpone.releases import layout
-from airflow_provider_dpone.releases.manifest import TransferManifest, parse_manifest
+from airflow_provider_dpone.releases.manifest import TransferManifest
 
 
 def transfer_dags(dag_file: str) -> dict[str, DAG]:
@@ -21,10 +21,12 @@ def transfer_dags(dag_file: str) -> dict[str, DAG]:
 
     :param dag_file: ``__file__`` of the DAG file in the release's ``dags`` folder.
     """
-    folder = Path(dag_file).resolve().parent.parent / layout.MANIFESTS
+    folder = Path(dag_file).resolve().parent.parent / layout.RUNTIME
     wanted = get_parsing_context().dag_id
-    paths = sorted(folder.glob("*.yaml")) if wanted is None else [folder / f"{wanted}.yaml"]
-    return {path.stem: _dag(parse_manifest(path.read_bytes(), str(path))) for path in paths if path.is_file()}
+    paths = sorted(folder.glob("*.json")) if wanted is None else [folder / f"{wanted}.json"]
+    return {
+        path.stem: _dag(TransferManifest.model_validate_json(path.read_bytes())) for path in paths if path.is_file()
+    }
 
 
 def _dag(manifest: TransferManifest) -> DAG:

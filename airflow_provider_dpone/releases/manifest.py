@@ -21,6 +21,10 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,250}$")]
 _Plain = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f{}]+$")]
 
 
+#: The safe loader, in C where PyYAML has it.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 class Endpoint(BaseModel):
     """A table behind an Airflow connection."""
 
@@ -56,6 +60,10 @@ class TransferManifest(BaseModel):
     def workload_id(self) -> str:
         return f"{self.id}.transfer"
 
+    def runtime(self) -> bytes:
+        """The same content as the scheduler reads it."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()
+
     def declaration(self) -> WorkloadDeclaration:
         """What the transfer declares to a release: the same as its operator would."""
         limits = SnapshotLimits(**self.limits).effective().model_dump(exclude={"schema_name"})  # type: ignore[arg-type]
@@ -80,9 +88,9 @@ def parse_manifest(raw: bytes, where: str) -> TransferManifest:
     """
     try:
         text = raw.decode("utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_LOADER)
         _no_duplicates(node, where)
-        manifest = TransferManifest.model_validate(yaml.safe_load(text))
+        manifest = TransferManifest.model_validate(yaml.load(text, Loader=_LOADER))
         manifest.declaration()
     except UnicodeDecodeError as error:
         raise ManifestInvalid(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from error
@@ -96,7 +104,8 @@ def parse_manifest(raw: bytes, where: str) -> TransferManifest:
     except ManifestInvalid:
         raise
     except DponeError as error:  # a ceiling that is no size, for example
-        raise ManifestInvalid(f"{where}:{_line(node, ('limits',))}: {error.message}") from error
+        place = ("limits", error.message.partition(" ")[0])
+        raise ManifestInvalid(f"{where}:{_line(node, place)}: {error.message}") from error
     return manifest
 
 

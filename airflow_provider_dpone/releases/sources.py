@@ -108,6 +108,10 @@ class CompositionSourceReader:
             manifest: TransferManifest = parse_manifest(raw, path)
             if declared.get(manifest.workload_id) != manifest.declaration():
                 raise ReleaseAltered(f"{path} declares something else than the release says of {manifest.workload_id}")
+            if files.get(f"{layout.RUNTIME}/{manifest.id}.json") != manifest.runtime():
+                raise ReleaseAltered(f"what runs for {path} is not what it says")
+        if sum(p.startswith(layout.RUNTIME + "/") for p in files) != len(found):
+            raise ReleaseAltered("the release runs a transfer that no manifest declares")
         return found
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,10 @@ import pytest
 
 from airflow_provider_dpone.activation.cache import DeploymentCacheMaterializer
 from airflow_provider_dpone.activation.coordinator import CompositionActivationCoordinator
-from airflow_provider_dpone.contracts.canonical import digest_of
+from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
+from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
+from airflow_provider_dpone.contracts.identity import guard_id
+from airflow_provider_dpone.contracts.proofs import AttemptProof, ProofKind
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState
 from airflow_provider_dpone.errors import (
     ActivationCommitUnknown,
@@ -31,7 +36,7 @@ from airflow_provider_dpone.errors import (
 )
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
-from tests import ledger_database
+from tests import builders, ledger_database
 from tests.attempt_process import AttemptProcess
 from tests.cutting_proxy import CuttingProxy
 from tests.release_world import Releases, WorldBackend, coordinator
@@ -312,18 +317,16 @@ def test_a_database_of_another_ledger_is_refused(releases: Releases) -> None:
     mart.ledger = mine
 
 
-def _collation(mart: SnapshotWorld, options: str) -> Any:
-    """Names compared by PostgreSQL under a collation of its own: the question is the server's, only the rule differs."""
-    name = f"c_{uuid.uuid4().hex[:8]}"
-    connection = psycopg.connect(**{**mart.postgres.superuser, "dbname": mart.source_db}, autocommit=True)  # type: ignore[arg-type]
-    connection.execute(f"CREATE COLLATION {name} (provider = icu, {options})".encode())
+def _collation(collation: str) -> Any:
+    """Names compared by an engine that has such a collation; the one used here knows bytes only."""
+    engine = sqlite3.connect(":memory:", check_same_thread=False)
+    engine.execute("CREATE TABLE named (i INTEGER, n TEXT)")
 
     def compare(relations: Sequence[str]) -> list[int]:
-        rows = connection.execute(
-            f"SELECT dense_rank() OVER (ORDER BY n COLLATE {name}), i FROM unnest(%s::text[]) WITH ORDINALITY AS t(n, i) ORDER BY i".encode(),
-            (list(relations),),
-        ).fetchall()
-        return [int(rank) for rank, _ in rows]
+        engine.execute("DELETE FROM named")
+        engine.executemany("INSERT INTO named VALUES (?, ?)", list(enumerate(relations)))
+        rows = engine.execute(f"SELECT dense_rank() OVER (ORDER BY n COLLATE {collation}) FROM named ORDER BY i")
+        return [int(rank) for (rank,) in rows]
 
     return compare
 
@@ -333,19 +336,19 @@ def test_names_are_compared_under_the_servers_own_collation(releases: Releases) 
     mart.ch(f"CREATE TABLE {mart.database}.Orders (id Int64) ENGINE = MergeTree ORDER BY id")
     mart.enrol("Orders")
     both = [mart.declare("orders"), mart.declare("Orders", source="public.orders")]
-    releases.backend.compare = _collation(mart, "locale = 'und-u-ks-level2', deterministic = false")
+    releases.backend.compare = _collation("NOCASE")
     before = _everything(mart, releases.folder)
     with pytest.raises(ActivationRefused, match="the same as"):
         _build_and_activate(releases, *both)
     assert _everything(mart, releases.folder) == before
-    releases.backend.compare = _collation(mart, "locale = 'und'")
+    releases.backend.compare = _collation("BINARY")
     assert _build_and_activate(releases, *both).activation.state is ActivationState.ACTIVE
 
 
 def test_a_trailing_blank_is_another_name_only_where_the_server_says_so(releases: Releases) -> None:
     mart = releases.world
     rates = mart.declare("rates").model_copy(update={"writes": (f"{mart.database}.orders ",)})
-    releases.backend.compare = _collation(mart, "locale = 'und-u-ka-shifted-ks-level3', deterministic = false")
+    releases.backend.compare = _collation("RTRIM")
     with pytest.raises(ActivationRefused, match="one table"):
         _build_and_activate(releases, mart.declare("orders"), rates)
     releases.backend.compare = None  # ClickHouse: exact bytes
@@ -563,3 +566,115 @@ _seen = 0
 def _count(*_: object) -> None:
     global _seen
     _seen += 1
+
+
+def test_a_thousand_workloads_are_admitted(releases: Releases, capsys: pytest.CaptureFixture[str]) -> None:
+    """A thousand guards in one activation beside ten thousand ended attempts; times are told, not asserted."""
+    mart, count = releases.world, 1000
+    admin = mart.ledger.admin()
+    first = mart.enrol("orders")
+    guard = CompositionActivationStore(admin).guard(first)
+    assert guard is not None
+    subjects = [f"t{number}" for number in range(count)]
+    with psycopg.connect(**{**mart.postgres.superuser, "dbname": mart.ledger.dbname}) as connection:  # type: ignore[arg-type]
+        _enrol_many(connection, guard.table, subjects)
+        _ended_attempts(connection, mart, 10_000)
+    built, release = releases.build(*(mart.declare(name) for name in subjects))
+    started = time.monotonic()
+    made = releases.cache().materialize(built, environment="test", expected_release_id=release.digest())
+    activated = time.monotonic() - started
+    assert len(made.activation.epochs) == count
+    started = time.monotonic()
+    assert mart.ledger.runtime().read(mart.ledger.runtime().dialect.audit) == []
+    audited = time.monotonic() - started
+    with capsys.disabled():
+        print(f"\n  {count} workloads active in {activated:.1f} s; audit over 10,000 ended attempts {audited:.1f} s")
+
+
+def _enrol_many(connection: psycopg.Connection[Any], like: TargetEnrolment, tables: Sequence[str]) -> None:
+    """Enrolments of tables that need not exist for admission, in one go."""
+    enrolments = [like.model_copy(update={"target_table": table}) for table in tables]
+    rows = [(e, guard_id(e.marker.connector, e.marker.service_id, e.guard_subject())) for e in enrolments]
+    with _unruled(connection), connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO dpone.evidence (evidence_sha256, kind, subject, document) VALUES (%s, 1, %s, %s)",
+            [(digest_bytes(e.digest()), digest_bytes(g), e.wire()) for e, g in rows],
+        )
+        cursor.executemany(
+            "INSERT INTO dpone.guard (guard_id, connector, service_id, subject, enrolment_sha256, target_uuid, epoch)"
+            " VALUES (%s, %s, %s, %s, %s, %s, 0)",
+            [
+                (
+                    digest_bytes(g),
+                    e.marker.connector,
+                    e.marker.service_id,
+                    e.guard_subject(),
+                    digest_bytes(e.digest()),
+                    e.target_uuid,
+                )
+                for e, g in rows
+            ],
+        )
+
+
+def _ended_attempts(connection: psycopg.Connection[Any], mart: SnapshotWorld, count: int) -> None:
+    """History: ended attempts of a retired activation with complete proofs, written by the ledger's own documents."""
+    runtime = mart.ledger.runtime()
+    history = builders.activate(mart.ledger.admin(), runtime, "history", environment="history")
+    attempts = CompositionAttemptStore(runtime)
+    sha256 = attempts.admit_once(history.attempt("history"))
+    attempts.finalize(sha256, builders.outcome(sha256, AttemptState.FAILED))
+    stored = attempts.read_exact(sha256)
+    with _unruled(connection), connection.cursor() as cursor:
+        evidence, rows, guards = [], [], []
+        for number in range(count):
+            coordinates = stored.identity.coordinates.model_copy(
+                update={"run_id": f"history{number}", "task_instance_id": str(uuid.uuid4())}
+            )
+            identity = stored.identity.model_copy(update={"coordinates": coordinates})
+            mine = identity.digest()
+            proofs = [
+                AttemptProof(
+                    family=identity.family, kind=kind, attempt_sha256=mine, activation_sha256=identity.activation_sha256,
+                    guard_epochs_sha256=digest_of(b""), authorities=(), evidence_sha256=(),
+                    outcome_state=AttemptState.FAILED if kind is ProofKind.OUTCOME else None,
+                )
+                for kind in (ProofKind.CLOSED_GATES, ProofKind.QUIESCENCE, ProofKind.OUTCOME)
+            ]  # fmt: skip
+            evidence += [(digest_bytes(p.digest()), digest_bytes(mine), p.wire()) for p in proofs]
+            rows.append(
+                (
+                    digest_bytes(mine), digest_bytes(identity.activation_sha256), digest_bytes(identity.scheduler_key()),
+                    identity.wire(), identity.workload_id, coordinates.dag_id, coordinates.run_id, coordinates.task_id,
+                    coordinates.map_index, coordinates.try_number, coordinates.task_instance_id,
+                    *(digest_bytes(p.digest()) for p in proofs),
+                )
+            )  # fmt: skip
+            held = identity.guard_epochs[0]
+            guards.append(
+                (digest_bytes(mine), digest_bytes(identity.activation_sha256), digest_bytes(held.guard_id), held.epoch)
+            )
+        cursor.executemany(
+            "INSERT INTO dpone.evidence (evidence_sha256, kind, subject, document) VALUES (%s, 8, %s, %s)", evidence
+        )
+        cursor.executemany(
+            "INSERT INTO dpone.attempt (attempt_sha256, activation_sha256, scheduler_key, document, workload_id, dag_id, run_id,"
+            " task_id, map_index, try_number, task_instance_id, state, fenced, acknowledged, closed_sha256,"
+            " quiescence_sha256, outcome_sha256) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 3, false, false, %s, %s, %s)",
+            rows,
+        )
+        cursor.executemany("INSERT INTO dpone.attempt_guard VALUES (%s, %s, %s, %s, false)", guards)
+    history.store.begin_retirement(history.stored.sha256)
+    history.store.finalize_retirement(history.stored.sha256)
+
+
+@contextmanager
+def _unruled(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Write history without its rules; the layout is as installed again afterwards."""
+    for table in TABLES:
+        connection.execute(f"ALTER TABLE dpone.{table} DISABLE TRIGGER USER".encode())
+    yield
+    for table in TABLES:
+        connection.execute(f"ALTER TABLE dpone.{table} ENABLE ALWAYS TRIGGER {table}_rule".encode())
+        connection.execute(f"ALTER TABLE dpone.{table} ENABLE ALWAYS TRIGGER {table}_truncate".encode())
+    connection.commit()

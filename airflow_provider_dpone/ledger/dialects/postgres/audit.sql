@@ -73,7 +73,8 @@ WHERE o.state IN (2, 3)
 UNION ALL
 SELECT 'a proof binds something else than its attempt', pg_catalog.encode(o.attempt_sha256, 'hex')
 FROM original AS o
-JOIN proof AS p ON p.evidence_sha256 IN (o.closed_sha256, o.quiescence_sha256, o.outcome_sha256)
+CROSS JOIN LATERAL (VALUES (o.closed_sha256), (o.quiescence_sha256), (o.outcome_sha256)) AS named(sha256)
+JOIN proof AS p ON p.evidence_sha256 = named.sha256
 LEFT JOIN journal AS j USING (attempt_sha256)
 WHERE o.state IN (2, 3)
   AND (p.subject <> o.attempt_sha256
