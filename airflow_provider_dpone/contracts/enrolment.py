@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from airflow_provider_dpone.contracts.canonical import Document, Text, Uuid, require_sorted_unique
+from airflow_provider_dpone.contracts.canonical import Digest, Document, Text, Uuid, require_sorted_unique
 from airflow_provider_dpone.contracts.states import Family
 
 MARKER_TABLE = "dpone_marker"
@@ -79,3 +79,48 @@ class TargetEnrolment(Document):
     def guard_subject(self) -> str:
         """The physical subject of the guard: the database's UUID and the target name."""
         return f"{self.marker.database_id}/{self.target_table}"
+
+
+class SchemaMarker(Document):
+    """Stored in a SQL target database when its gate is installed: the one ledger that may own it, and which it is."""
+
+    schema_name: Literal["dpone.schema_marker.v1"] = Field(default="dpone.schema_marker.v1")
+    family: Family
+    ledger_service_id: Uuid
+    connector: Text
+    service_id: Text
+    """The server's own identity; a copy of its files has the same."""
+    database_oid: Text
+    database_id: Uuid
+    """Made at random when the gate was installed; tells two databases of one name apart."""
+    database: Text
+    controller: Text
+    """The login that issues and closes one-time logins in this database."""
+
+
+class SchemaEnrolment(Document):
+    """An accepted managed schema of a SQL target: where it is, who owns it, and who besides a worker may write it."""
+
+    schema_name: Literal["dpone.schema_enrolment.v1"] = Field(default="dpone.schema_enrolment.v1")
+    marker: SchemaMarker
+    managed_schema: Text
+    schema_oid: Text
+    owner_role: Text
+    gate_layout: Digest
+    """Fingerprint of the installed gate: functions, triggers, tables and rights."""
+    administrators: tuple[Text, ...]
+    """Names of logins that may hold write rights in the schema; any other writer refuses admission."""
+    accepted_features: tuple[Text, ...]
+    """Side effects the administrator accepts by name, for example ``trigger:mart.rates.audit``."""
+    accepted_by: Text
+    accepted_at: Text
+
+    @model_validator(mode="after")
+    def _sets(self) -> SchemaEnrolment:
+        require_sorted_unique(self.administrators, "administrators")
+        require_sorted_unique(self.accepted_features, "accepted_features")
+        return self
+
+    def guard_subject(self) -> str:
+        """The physical subject of the guard: the database's identity and the managed schema."""
+        return f"{self.marker.database_id}/{self.managed_schema}"
