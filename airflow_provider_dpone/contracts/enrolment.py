@@ -1,4 +1,4 @@
-"""What an administrator signs off: the marker of a target database and the accepted design of a target table."""
+"""What an administrator signs off: the marker of a target database, and the accepted table or schema in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from airflow_provider_dpone.contracts.canonical import Digest, Document, Text, Uuid, require_sorted_unique
-from airflow_provider_dpone.contracts.states import Family
+from airflow_provider_dpone.contracts.states import Connector, Family
 
 MARKER_TABLE = "dpone_marker"
 
@@ -81,35 +81,24 @@ class TargetEnrolment(Document):
         return f"{self.marker.database_id}/{self.target_table}"
 
 
-class SchemaMarker(Document):
-    """Stored in a SQL target database when its gate is installed: the one ledger that may own it, and which it is."""
-
-    schema_name: Literal["dpone.schema_marker.v1"] = Field(default="dpone.schema_marker.v1")
-    family: Family
-    ledger_service_id: Uuid
-    connector: Text
-    service_id: Text
-    """The server's own identity; a copy of its files has the same."""
-    database_oid: Text
-    database_id: Uuid
-    """Made at random when the gate was installed; tells two databases of one name apart."""
-    database: Text
-    controller: Text
-    """The login that issues and closes one-time logins in this database."""
-
-
 class SchemaEnrolment(Document):
-    """An accepted managed schema of a SQL target: where it is, who owns it, and who besides a worker may write it."""
+    """The accepted managed schema of a SQL database: what an issued login may be confined to.
+
+    On SQL Server the guard is the whole dedicated database, and ``managed_schemas`` names all of its schemas that are
+    managed; on PostgreSQL it is one schema.
+    """
 
     schema_name: Literal["dpone.schema_enrolment.v1"] = Field(default="dpone.schema_enrolment.v1")
-    marker: SchemaMarker
-    managed_schema: Text
-    schema_oid: Text
-    owner_role: Text
+    marker: DatabaseMarker
+    managed_schemas: Annotated[tuple[Text, ...], Field(min_length=1)]
+    owner: Text
+    """The role that owns what is in the managed schemas."""
+    controller: Text
+    """The login that issues and closes one-time logins in this database."""
     gate_layout: Digest
-    """Fingerprint of the installed gate: functions, triggers, tables and rights."""
+    """Fingerprint of the installed login gate: functions, triggers, tables and rights."""
     administrators: tuple[Text, ...]
-    """Names of logins that may hold write rights in the schema; any other writer refuses admission."""
+    """Names of roles that may hold write rights there; any other writer refuses admission."""
     accepted_features: tuple[Text, ...]
     """Side effects the administrator accepts by name, for example ``trigger:mart.rates.audit``."""
     accepted_by: Text
@@ -117,10 +106,24 @@ class SchemaEnrolment(Document):
 
     @model_validator(mode="after")
     def _sets(self) -> SchemaEnrolment:
+        require_sorted_unique(self.managed_schemas, "managed_schemas")
         require_sorted_unique(self.administrators, "administrators")
         require_sorted_unique(self.accepted_features, "accepted_features")
+        if self.marker.connector == Connector.POSTGRES and len(self.managed_schemas) != 1:
+            raise ValueError("on PostgreSQL a guard is one schema")
         return self
 
     def guard_subject(self) -> str:
-        """The physical subject of the guard: the database's identity and the managed schema."""
-        return f"{self.marker.database_id}/{self.managed_schema}"
+        """The physical subject of the guard: the database, on PostgreSQL with its schema."""
+        if self.marker.connector == Connector.POSTGRES:
+            return f"{self.marker.database_id}/{self.managed_schemas[0]}"
+        return self.marker.database_id
+
+
+Enrolment = TargetEnrolment | SchemaEnrolment
+
+
+def parse_enrolment(raw: bytes) -> Enrolment:
+    """The enrolment document of either kind from its complete canonical bytes."""
+    kind = SchemaEnrolment if b'"dpone.schema_enrolment.v1"' in raw else TargetEnrolment
+    return kind.parse(raw)

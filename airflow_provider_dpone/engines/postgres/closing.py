@@ -5,9 +5,9 @@ row for as long as its login lasts, and is visible all that time, so once the mo
 name can only become fewer. Then the login is taken away, its sessions are ended and seen gone, what it owns is handed
 over, and role and gate are finished in one transaction. Needs no ledger.
 
-A lock that a login or a worker holds is never waited for without end: the wait is bounded, its sessions are told to end,
-and the step is tried again. A name that was never created gets a CLOSED gate row of its own, so that a CREATE still under
-way fails as a whole.
+A lock that a login or a worker holds is never waited for without end: the wait is bounded, its sessions are told to
+end, and the step is tried again. A name that was never created gets a CLOSED gate row of its own, so that a CREATE
+still under way fails as a whole.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _ROUNDS: Final = 5
 _TICK: Final = 0.05
 #: Somebody else holds a lock, changed the same catalog row, or stands in the way as a deadlock.
 _PASSING: Final = ("55P03", "40P01", "XX000", "40001", "23505")
-_DEPENDENT_OBJECTS: Final = "2BP01"
+#: Somebody reads what the role made, or something in another database depends on it.
+_IN_USE: Final = ("55P03", "2BP01")
 
 
 @dataclass(frozen=True)
@@ -200,9 +201,7 @@ class Closing:
             return _Row(self._incarnation, GateState.CLOSED, None)
         row = _Row(found[0][0], GateState(found[0][1]), found[0][2])
         if row.state in (GateState.JOURNALED, GateState.READY):
-            session.query(
-                "UPDATE dpone_gate.gate SET state = 3 WHERE name = %(name)s AND state IN (1, 2)", name
-            )
+            session.query("UPDATE dpone_gate.gate SET state = 3 WHERE name = %(name)s AND state IN (1, 2)", name)
             self._say(f"gate row: {row.state.name} to CLOSING")
         else:
             self._say(f"gate row: {row.state.name} already")
@@ -233,9 +232,7 @@ class Closing:
                 "somebody made it anew: look at it, drop it, then settle again"
             )
 
-    def _wait_until_quiet(
-        self, session: PostgresSession, row: _Row, known: tuple[str, int]
-    ) -> tuple[datetime, str]:
+    def _wait_until_quiet(self, session: PostgresSession, row: _Row, known: tuple[str, int]) -> tuple[datetime, str]:
         """Tell its sessions to end until none is shown; when the server started, and what proved the view complete."""
         while True:
             [(sessions, prepared, unattributed, shown, role, gate, _, started, _)] = session.query(
@@ -273,30 +270,27 @@ class Closing:
     def _finish(self, session: PostgresSession, row: _Row) -> None:
         """Hand over what it owns, drop it and close the gate row, in one transaction."""
         found = self._role(session)
-        done = f"UPDATE dpone_gate.gate SET state = 4 WHERE name = {literal(self._name)} AND state = 3"
+        done = f"UPDATE dpone_gate.gate SET state = 4 WHERE name = {literal(self._name)} AND state = 3"  # noqa: S608
         if found is None:
             session.query(done)
             self._say("gate row: CLOSED; the role was gone")
             return
         self._require_ours(found, row)
-        who, owner = quoted(self._name), quoted(self._enrolment.owner_role)
-        wait = f"SET LOCAL lock_timeout = {self._policy.lock_timeout}"
+        who, owner = quoted(self._name), quoted(self._enrolment.owner)
         try:
-            session.script(
-                [wait, f"REASSIGN OWNED BY {who} TO {owner}", f"DROP OWNED BY {who}", f"DROP ROLE {who}", done]
-            )
+            session.script([*self._removal(), done])
             self._say("role: dropped, gate row: CLOSED")
             return
         except ServerRefused as error:
             session.query("ROLLBACK")
             code = error.details.get("server_code")
-            if code not in ("55P03", _DEPENDENT_OBJECTS):
+            if code not in _IN_USE:
                 raise
         # Readers hold what it made, or objects in another database depend on it: the role stays, without a login and
         # without the owner's rights, and the owner has its rights over what it made.
         session.script(
             [
-                wait,
+                f"SET LOCAL lock_timeout = {self._policy.lock_timeout}",
                 f"REVOKE {owner} FROM {who}",
                 f"GRANT {who} TO {owner} WITH INHERIT TRUE, SET FALSE",
                 done,
@@ -317,6 +311,42 @@ class Closing:
             raise self._open(f"{sessions} session(s) came back")
         self._say("seen closed")
         return seen.astimezone(UTC), started
+
+    def drop_kept(self) -> bool:
+        """Drop a role whose gate is CLOSED and that is still there: kept for its readers, or made usable by hand.
+
+        :returns: False when there is none, or readers still hold what it made.
+        """
+        with self._control.fresh() as session:
+            self._require_place(session)
+            rows = session.query(
+                "SELECT g.role_oid FROM dpone_gate.gate AS g WHERE g.name = %(name)s AND g.state = 4",
+                {"name": self._name},
+            )
+            found = self._role(session)
+            if not rows or found is None:
+                return False
+            self._require_ours(found, _Row(self._incarnation, GateState.CLOSED, rows[0][0]))
+            session.query(f"ALTER ROLE {quoted(self._name)} NOLOGIN PASSWORD NULL")
+            self._end_sessions(session, found)
+            try:
+                session.script(self._removal())
+            except ServerRefused as error:
+                session.query("ROLLBACK")
+                if error.details.get("server_code") not in _IN_USE:
+                    raise
+                return False
+            return True
+
+    def _removal(self) -> list[str]:
+        """Hand over what it made, take back what it was given, and drop it."""
+        who, owner = quoted(self._name), quoted(self._enrolment.owner)
+        return [
+            f"SET LOCAL lock_timeout = {self._policy.lock_timeout}",
+            f"REASSIGN OWNED BY {who} TO {owner}",
+            f"DROP OWNED BY {who}",
+            f"DROP ROLE {who}",
+        ]
 
     # --- patience ---
 

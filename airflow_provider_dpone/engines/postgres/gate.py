@@ -116,9 +116,7 @@ class PostgresGate:
         who, key, marker = quoted(name), self._key, self._enrolment.marker
         until = f"{(self._clock() + timedelta(seconds=self._policy.lifetime)).astimezone(UTC):%Y-%m-%d %H:%M:%S}+00"
         settings = self._policy.settings(rights)
-        values = ", ".join(
-            literal(value) for value in (name, incarnation, key.guard_id, key.epoch, key.attempt_sha256)
-        )
+        values = ", ".join(literal(value) for value in (name, incarnation, key.guard_id, key.epoch, key.attempt_sha256))
         return [
             f"SET LOCAL lock_timeout = {10 * self._policy.lock_timeout}",
             f"CREATE ROLE {who} LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS "
@@ -155,9 +153,7 @@ class PostgresGate:
                 "an administrator must look at schema dpone_gate and enrol again"
             )
 
-    def _require_as_meant(
-        self, session: PostgresSession, name: str, incarnation: str, rights: WorkerRights
-    ) -> None:
+    def _require_as_meant(self, session: PostgresSession, name: str, incarnation: str, rights: WorkerRights) -> None:
         """Compare all the catalog has under the name with what was meant; nobody logs in as it to find out."""
         found: dict[str, list[list[str]]] = {}
         for kind, fields in session.query(statement("gate_issued.sql"), {"name": name}):
@@ -174,7 +170,7 @@ class PostgresGate:
             "a journaled gate row": found.get("gate") == [gate],
             "memberships": sorted(found.get("member of", []))
             == sorted([role, "false", "true", "false"] for role in rights.member_of),
-            "no member but the controller": found.get("member", []) == [[self._enrolment.marker.controller]],
+            "no member but the controller": found.get("member", []) == [[self._enrolment.controller]],
             "grants": sorted(found.get("grant", [])) == sorted(grants),
             "settings": {row[0]: row[1] for row in found.get("setting", [])}
             == {name: value or '""' for name, value in self._policy.settings(rights).items()},
@@ -212,15 +208,11 @@ class PostgresGate:
 
         :param wait: seconds to wait for locks and sessions; default is the policy's.
         """
-        closing = Closing(
-            self._control,
-            self._enrolment,
-            self._key,
-            self._policy,
-            name,
-            str(uuid.UUID(bytes=self._randomness(16), version=4)),
-        )
-        return closing.run(self._policy.quiet_timeout if wait is None else wait)
+        return self._closing(name).run(self._policy.quiet_timeout if wait is None else wait)
+
+    def _closing(self, name: str) -> Closing:
+        incarnation = str(uuid.UUID(bytes=self._randomness(16), version=4))
+        return Closing(self._control, self._enrolment, self._key, self._policy, name, incarnation)
 
     def prove_quiescence(self, name: str) -> SessionQuiescence:
         """Look again at a closed login: nothing of it is on the server now.
@@ -243,5 +235,17 @@ class PostgresGate:
         if doubts:
             raise doubts[0]
 
-    def note_dispatch(self, name: str, dispatch_id: str) -> None:
-        """Nothing to remember here: what a login sent ends with its sessions."""
+    # --- leftovers --------------------------------------------------------------------------------------------
+
+    def remove_leftover(self, name: str) -> str | None:
+        """Drop a role that is still there although its gate is CLOSED; None when there is none, or not yet."""
+        return name if self._closing(name).drop_kept() else None
+
+
+def leftover_names(control: PostgresControl) -> list[str]:
+    """Issued roles that exist although their gates are CLOSED: kept for readers of what they made, or usable again."""
+    rows = control.query(
+        "SELECT g.name::text FROM dpone_gate.gate AS g JOIN pg_catalog.pg_roles AS r ON r.rolname = g.name "
+        "WHERE g.state = 4 ORDER BY 1"
+    )
+    return [str(name) for (name,) in rows]

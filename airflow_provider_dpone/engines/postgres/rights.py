@@ -84,6 +84,4 @@ def load_rights(schema: str, target: str, staging: str) -> WorkerRights:
 
 def owner_rights(schema: str, owner: str, settings: dict[str, str] | None = None) -> WorkerRights:
     """What a dbt project needs: make, change and drop relations of the managed schema, and nothing elsewhere."""
-    return WorkerRights(
-        grants=(Grant(("CREATE", "USAGE"), schema),), member_of=(owner,), settings=dict(settings or {})
-    )
+    return WorkerRights(grants=(Grant(("CREATE", "USAGE"), schema),), member_of=(owner,), settings=dict(settings or {}))
