@@ -118,6 +118,15 @@ class PrincipalJournal(Protocol):
     def end_dispatch(self, *, dispatch_id: str, state: DispatchState, note: str) -> None: ...
 
 
+@dataclass(frozen=True)
+class GateKey:
+    """Under what the gate of a one-time login is kept in its target database."""
+
+    guard_id: str
+    epoch: int
+    attempt_sha256: str
+
+
 class Gate(Protocol):
     """Closes the principals of one attempt; how they are issued differs by server."""
 
@@ -227,6 +236,7 @@ __all__ = [
     "ClickHouseSnapshotCatalog",
     "ClickHouseSnapshotExecutor",
     "Gate",
+    "GateKey",
     "IssuedCredential",
     "JournaledPrincipal",
     "OpenedGeneration",
