@@ -184,7 +184,7 @@ class SchemaWorld:
         self.sql(f"SET ROLE {self.owner}; CREATE TABLE {self.schema}.{task} ({target_columns or columns})")
         self.activate(self.declare(task))
 
-    def load(
+    def cell(
         self, task: str, *, run_id: str = "run", try_number: int = 1, max_tries: int = 3, min_rows: int = 0,
         limits: SnapshotLimits | None = None, stop: StopFlag | None = None, port: int | None = None,
         ledger_port: int | None = None, source_port: int | None = None, policy: GatePolicy | None = None,
