@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 import uuid
@@ -23,6 +24,9 @@ from airflow_provider_dpone.activation.physical import (
 from airflow_provider_dpone.contracts.naming import split_table
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import Connector
+from airflow_provider_dpone.engines.postgres.control import PostgresControl
+from airflow_provider_dpone.engines.postgres.policy import read_marker as postgres_marker
+from airflow_provider_dpone.engines.postgres.policy import service_id as postgres_service_id
 from airflow_provider_dpone.enrolment.clickhouse import read_marker
 from airflow_provider_dpone.errors import (
     DeclarationInvalid,
@@ -33,6 +37,7 @@ from airflow_provider_dpone.errors import (
 )
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
 from airflow_provider_dpone.hooks.control import DponeControlHook
+from airflow_provider_dpone.hooks.source import source_params
 from airflow_provider_dpone.ledger.stores import Stores
 
 
@@ -111,12 +116,57 @@ class ClickHouseResolver:
         return [int(number) for number in classes]
 
 
+class PostgresResolver:
+    """PostgreSQL: a guard is a managed schema; names are byte strings."""
+
+    connector = Connector.POSTGRES
+
+    def database(self, conn_id: str, database: str) -> tuple[str, str, str | None]:
+        """System identifier, the database's UUID as its marker says, and the marker's ledger."""
+        with PostgresControl(source_params(conn_id)).fresh() as session:
+            marker = postgres_marker(session)
+            server = postgres_service_id(session)
+        if marker is None:
+            return server, f"unmarked {conn_id}", None
+        return server, marker[0].database_id, marker[0].ledger_service_id
+
+    def subject(self, database_id: str, declaration: WorkloadDeclaration) -> str:
+        """Database and managed schema: that of the target table, or the target itself."""
+        relation = declaration.target_relation
+        return f"{database_id}/{split_table(relation)[0] if declaration.kind == 'load' else relation}"
+
+    def same_place(self, one: str, other: str, database: str) -> bool:
+        """An advisory lock taken through one is taken through the other too, and free when it is given back."""
+        key = secrets.randbits(62)
+        with (
+            PostgresControl(source_params(one)).fresh() as holding,
+            PostgresControl(source_params(other)).fresh() as looking,
+        ):
+            holding.query("SELECT pg_catalog.pg_advisory_lock(%(key)s)", {"key": key})
+            [(free,)] = looking.query("SELECT pg_catalog.pg_try_advisory_lock(%(key)s)", {"key": key})
+            holding.query("SELECT pg_catalog.pg_advisory_unlock(%(key)s)", {"key": key})
+            [(freed,)] = looking.query("SELECT pg_catalog.pg_try_advisory_lock(%(key)s)", {"key": key})
+        if not freed:
+            raise PhysicalConflict(f"the probe through {one!r} and {other!r} did not end; nothing is known of them")
+        return not free
+
+    def equivalence(self, conn_id: str, database: str, relations: Sequence[str]) -> list[int]:
+        """As the catalog compares names: by their bytes."""
+        with PostgresControl(source_params(conn_id)).fresh() as session:
+            rows = session.query(
+                'SELECT pg_catalog.dense_rank() OVER (ORDER BY n COLLATE pg_catalog."C")'
+                " FROM pg_catalog.unnest(%(names)s::pg_catalog.text[]) WITH ORDINALITY AS t(n, i) ORDER BY i",
+                {"names": list(relations)},
+            )
+        return [int(number) for (number,) in rows]
+
+
 _LISTED: Final = (
     "SELECT 1 FROM system.processes WHERE query LIKE concat('%', {query:String}, '%') "
     "AND query NOT LIKE '%system.processes%' LIMIT 1"
 )
 #: By the type of the Airflow connection.
-RESOLVERS: Final[dict[str, Resolver]] = {"clickhouse": ClickHouseResolver()}
+RESOLVERS: Final[dict[str, Resolver]] = {"clickhouse": ClickHouseResolver(), "postgres": PostgresResolver()}
 
 
 class AirflowBackend:

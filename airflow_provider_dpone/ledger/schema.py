@@ -62,6 +62,8 @@ class EvidenceKind(IntEnum):
     AGGREGATES = 12
     DEPLOYMENT = 13
     OBSERVATION = 14
+    LOAD = 15
+    BASELINE = 16
 
 
 metadata = MetaData(schema=SCHEMA)

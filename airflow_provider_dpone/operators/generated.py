@@ -9,6 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, get_parsing_context
 
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
+from airflow_provider_dpone.operators.load import SqlLoadOperator
 from airflow_provider_dpone.operators.snapshot import ClickHouseSnapshotOperator
 from airflow_provider_dpone.releases import layout
 from airflow_provider_dpone.releases.manifest import TransferManifest
@@ -50,4 +51,4 @@ def _dag(manifest: TransferManifest) -> DAG:
 
 
 #: The operator of each kind of manifest.
-OPERATORS: dict[str, type[Any]] = {"snapshot": ClickHouseSnapshotOperator}
+OPERATORS: dict[str, type[Any]] = {"snapshot": ClickHouseSnapshotOperator, "load": SqlLoadOperator}
