@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC
 from typing import Any
 
 from airflow_provider_dpone.errors import DponeError
@@ -31,7 +29,9 @@ def add_commands(commands: Any) -> None:
     from airflow_provider_dpone.cli.releases import add_release_commands
 
     add_release_commands(commands)
-    _add_attempts(commands)
+    from airflow_provider_dpone.cli.attempts import add_attempt_commands
+
+    add_attempt_commands(commands)
     from airflow_provider_dpone.local.cli import add_local_parser
 
     add_local_parser(commands)
@@ -233,115 +233,3 @@ def _print_ddl(options: argparse.Namespace) -> None:
     for relation, target in zip(options.source_table, options.table, strict=True):
         ddl = suggest_ddl(describe_table(params, *parse_relation(relation)), *split_table(target))
         print(f"-- suggested for {relation}; choose ORDER BY for your readers, then run it as administrator\n{ddl};\n")
-
-
-# --- attempts -------------------------------------------------------------------------------------------------
-
-
-def _add_attempts(commands: Any) -> None:
-    listing = commands.add_parser("attempts", help="open attempts: what is held, and by whom")
-    listing.add_argument(
-        "--last", type=int, metavar="N", help="the N attempts admitted last instead, whatever became of them"
-    )
-    listing.add_argument("--json", action="store_true")
-    add_control(listing)
-    listing.set_defaults(handler=_attempts)
-    show = commands.add_parser("show", help="one attempt: its gates, dispatches, publication and outcome")
-    show.add_argument("attempt", help="beginning of its digest, as `attempts` and the task log print it")
-    add_control(show)
-    show.set_defaults(handler=_show)
-    reconcile = commands.add_parser(
-        "reconcile",
-        help="fence an attempt and settle it by observation",
-        description="Fence an attempt and settle it by observation. If its task is still at work, that task stops with "
-        "DPONE_FENCED; the target is safe either way.",
-    )
-    reconcile.add_argument("attempt", help="beginning of its digest")
-    add_control(reconcile)
-    reconcile.set_defaults(handler=_reconcile)
-    adjudicate = commands.add_parser("adjudicate", help="decide a COMMIT_UNKNOWN attempt (administrator)")
-    adjudicate.add_argument("attempt", help="beginning of its digest")
-    adjudicate.add_argument("--state", choices=("SUCCEEDED", "FAILED"), required=True)
-    adjudicate.add_argument("--statement", required=True, help="what was looked at and why this is so")
-    adjudicate.add_argument("--by", default=os.environ.get("USER", ""), help="who decides")
-    add_control(adjudicate, "dpone_control_admin")
-    adjudicate.set_defaults(handler=_adjudicate)
-
-
-def _attempts(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.hooks.control import DponeControlHook
-    from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
-
-    store = CompositionAttemptStore(DponeControlHook(options.control_conn_id).ledger())
-    found = store.latest(options.last) if options.last else store.all_open()
-    if options.json:
-        print(
-            json.dumps(
-                [
-                    {
-                        "attempt": a.sha256,
-                        "workload": a.identity.workload_id,
-                        "state": a.state.name,
-                        "admitted_at": a.admitted_at.isoformat(),
-                    }
-                    for a in found
-                ]
-            )
-        )
-        return
-    for stored in found:
-        where = stored.identity.coordinates
-        print(
-            f"{stored.sha256[7:19]}  {stored.admitted_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}  {stored.state.name:<14} "
-            f"{'fenced  ' if stored.fenced else ''}{stored.identity.workload_id}  run {where.run_id}  "
-            f"try {where.try_number}"
-        )
-    if not options.last:
-        print(f"{len(found)} open attempt{'' if len(found) == 1 else 's'}")
-
-
-def _show(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.hooks.control import DponeControlHook
-    from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
-    from airflow_provider_dpone.ledger.history import history
-
-    ledger = DponeControlHook(options.control_conn_id).ledger()
-    stored = CompositionAttemptStore(ledger).find(options.attempt)
-    for line in history(ledger, stored):
-        print(line)
-
-
-def _reconcile(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.contracts.states import TERMINAL_ATTEMPTS
-    from airflow_provider_dpone.hooks.control import DponeControlHook
-    from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
-    from airflow_provider_dpone.operators.reconcile import settle_one
-
-    ledger = DponeControlHook(options.control_conn_id).ledger()
-    stored = CompositionAttemptStore(ledger).find(options.attempt)
-    before = " already" if stored.state in TERMINAL_ATTEMPTS else ""
-    ended = settle_one(ledger, stored)
-    print(f"attempt {ended.sha256[7:19]} is {ended.state.name}{before}")
-
-
-def _adjudicate(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.attempts.settle import Cause, Settler
-    from airflow_provider_dpone.attempts.world import utc_now
-    from airflow_provider_dpone.contracts.proofs import Adjudication
-    from airflow_provider_dpone.contracts.states import AttemptState
-    from airflow_provider_dpone.hooks.control import DponeControlHook
-    from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
-    from airflow_provider_dpone.operators.reconcile import world_of
-
-    ledger = DponeControlHook(options.control_conn_id).ledger()
-    stored = CompositionAttemptStore(ledger).find(options.attempt)
-    signed = Adjudication(
-        attempt_sha256=stored.sha256,
-        state=AttemptState[options.state],
-        decided_by=options.by or "unnamed",
-        statement=options.statement,
-        decided_at=utc_now(),
-    )
-    cause = Cause("DPONE_ADJUDICATED", options.statement)
-    ended = Settler(world_of(ledger, stored)).resolve(stored.sha256, cause, adjudication=signed)
-    print(f"attempt {ended.sha256[7:19]} is {ended.state.name}; enrol the target again before the next run")

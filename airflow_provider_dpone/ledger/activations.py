@@ -313,6 +313,10 @@ class CompositionActivationStore:
         """Activations of any environment that are ACTIVE or RETIRING."""
         return self._select(activation.c.state.in_([int(ActivationState.ACTIVE), int(ActivationState.RETIRING)]))
 
+    def unfinished(self) -> list[StoredActivation]:
+        """Activations of any environment that are PREPARED or RETIRING."""
+        return self._select(activation.c.state.in_([int(ActivationState.PREPARED), int(ActivationState.RETIRING)]))
+
     def require_active(self, environment: str) -> StoredActivation:
         """The activation that is current in an environment.
 

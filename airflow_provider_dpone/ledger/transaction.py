@@ -264,6 +264,14 @@ class Ledger:
         with self._transaction(lock=False, layout=False) as (connection, _):
             return query(connection)
 
+    def verify_layout(self) -> None:
+        """Compare the installed schema with its fingerprint, as before every write.
+
+        :raises LedgerMismatch: it was altered after installation.
+        """
+        with self._transaction(lock=False, layout=True):
+            pass
+
     @contextmanager
     def together(self) -> Iterator[Ledger]:
         """Several reads on one fresh, pinned connection: a ledger that reads there and cannot write."""

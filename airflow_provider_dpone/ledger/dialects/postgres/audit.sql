@@ -85,3 +85,26 @@ WHERE o.state IN (2, 3)
                                        ORDER BY m ->> 'connector' COLLATE "C", m ->> 'service_id' COLLATE "C", m ->> 'name' COLLATE "C")
            FROM pg_catalog.jsonb_array_elements(p.doc -> 'authorities') AS m)
           IS DISTINCT FROM j.names)
+UNION ALL
+SELECT 'evidence of an attempt that is not there', pg_catalog.encode(e.subject, 'hex')
+FROM dpone.evidence AS e
+WHERE e.kind IN (8, 9) AND NOT EXISTS (SELECT 1 FROM dpone.attempt AS a WHERE a.attempt_sha256 = e.subject)
+UNION ALL
+SELECT 'a closed gate lacks its evidence', p.name
+FROM dpone.principal AS p
+WHERE p.state = 4 AND NOT EXISTS (
+  SELECT 1 FROM dpone.evidence AS e
+  WHERE e.evidence_sha256 = p.closure_sha256 AND e.kind = 6
+    AND pg_catalog.convert_from(e.document, 'UTF8')::jsonb ->> 'name' = p.name)
+UNION ALL
+SELECT 'a publication differs from its record', pg_catalog.encode(u.intent_sha256, 'hex')
+FROM dpone.publication AS u
+LEFT JOIN dpone.evidence AS e ON e.evidence_sha256 = u.record_sha256 AND e.kind = 5
+WHERE e.document IS NULL
+   OR (pg_catalog.convert_from(e.document, 'UTF8')::jsonb ->> 'revision')::bigint <> u.revision
+   OR (pg_catalog.convert_from(e.document, 'UTF8')::jsonb ->> 'state')::integer <> u.state
+UNION ALL
+SELECT 'a guard is owned by no activation in force', pg_catalog.encode(g.guard_id, 'hex')
+FROM dpone.guard AS g
+WHERE g.owner_sha256 IS NOT NULL AND NOT EXISTS (
+  SELECT 1 FROM dpone.activation AS a WHERE a.activation_sha256 = g.owner_sha256 AND a.state IN (1, 2, 3))
