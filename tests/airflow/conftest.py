@@ -28,9 +28,10 @@ QUICK = {
 class Stack:
     """Airflow, the servers below it, and what a checker asks them."""
 
-    def __init__(self, local: LocalStack, airflow: LocalAirflow) -> None:
+    def __init__(self, local: LocalStack, airflow: LocalAirflow, passwords: Path) -> None:
         self.local = local
         self.airflow = airflow
+        self.passwords = passwords
         self.checker = Checker(local.connections(), local.postgres.parameters())
 
     @property
@@ -68,6 +69,11 @@ class Stack:
             "SELECT name, host_ip FROM system.users WHERE match(name, '^dpone_[a-z]+_[0-9a-f]{32}$')"
         )
         assert [name for name, hosts in users if hosts] == []
+        assert self.mart("SELECT rolname FROM pg_roles WHERE rolname ~ '^dpone_w_'") == []
+
+    def mart(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of one statement in the PostgreSQL target, as superuser."""
+        return self.checker.postgres("mart", sql)
 
 
 def until(condition: Callable[[], Any], what: str, timeout: float = 90.0) -> Any:
@@ -87,14 +93,17 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     local.up()
     dags = directory / "dags"
     shutil.copytree(Path(__file__).parent / "dags", dags)
-    airflow = LocalAirflow(directory / "airflow", dags, {**local.env(), **QUICK})
-    found = Stack(local, airflow)
+    passwords = directory / "passwords"
+    airflow = LocalAirflow(
+        directory / "airflow", dags, {**local.env(), **QUICK, "DPONE_TEST_PASSWORDS": str(passwords)}
+    )
+    found = Stack(local, airflow, passwords)
     try:
         _tables(found)
         command(airflow, "activate", "--dags-folder", str(dags))
         shutil.copytree(Path(__file__).parent / "late_dags", dags / "late")
         airflow.start()
-        airflow.wait_for_dags([*cases.CASES, "reaper", "undeclared"])
+        airflow.wait_for_dags([*cases.CASES, *cases.LOADS, "reaper", "undeclared"])
         yield found
     finally:
         airflow.stop()
@@ -110,7 +119,7 @@ def airflow(stack: Stack) -> Iterator[Stack]:
 
 def _tables(stack: Stack) -> None:
     with psycopg.connect(**stack.local.postgres.parameters("source"), autocommit=True) as connection:
-        for case in cases.CASES:
+        for case in (*cases.CASES, *cases.LOADS):
             connection.execute(f"CREATE TABLE {case} (id bigint NOT NULL, name text)".encode())
             connection.execute(f"INSERT INTO {case} SELECT i, 'n' || i FROM generate_series(1, 1000) i".encode())
     for case in cases.CASES:
@@ -122,3 +131,14 @@ def _tables(stack: Stack) -> None:
     command(
         stack.airflow, "enroll", "--conn-id", "dpone_clickhouse_admin", "--administrator", "dpone_controller", *tables
     )
+    with psycopg.connect(**stack.local.postgres.parameters("mart"), autocommit=True) as connection:
+        for case in cases.LOADS:
+            connection.execute(
+                f"CREATE ROLE {case}_owner NOLOGIN; CREATE SCHEMA {case} AUTHORIZATION {case}_owner".encode()
+            )
+            connection.execute(f"SET ROLE {case}_owner; CREATE TABLE {case}.{case} (id bigint, name text)".encode())
+            connection.execute(
+                f"INSERT INTO {case}.{case} SELECT i, 'old' FROM generate_series(1, 10) i; RESET ROLE".encode()
+            )
+    schemas = [part for case in cases.LOADS for part in ("--schema", case)]
+    command(stack.airflow, "enroll", "--conn-id", "dpone_mart_admin", "--controller", "mart_controller", *schemas)

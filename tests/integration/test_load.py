@@ -270,6 +270,35 @@ def test_row_security_on_the_target_refuses_the_load(world: SchemaWorld) -> None
         world.cell("t").run()
 
 
+def test_default_privileges_that_open_the_staging_table_refuse_the_load(world: SchemaWorld) -> None:
+    world.sql(f"CREATE ROLE meddler_{world.tag} LOGIN; ALTER DEFAULT PRIVILEGES FOR ROLE {world.owner} IN SCHEMA mart GRANT UPDATE ON TABLES "
+              f"TO meddler_{world.tag}")  # fmt: skip
+    with pytest.raises(DponeError) as refused:
+        world.cell("t").run()
+    assert refused.value.code == "DPONE_AMBIENT_WRITER"
+    assert world.rows("t") == OLD
+    assert settled(world) == DONE
+    assert world.stagings() == []
+
+
+def test_lock_that_is_not_free_is_tried_again_later(world: SchemaWorld) -> None:
+    cell = world.cell("t")
+    swap = cell._swap
+
+    def impatient(plan: Any, staging: str, record: Any, worker: Any, writer: Any) -> None:
+        writer._lock_wait = 0.3
+        with world.postgres.connect(world.database) as holder, holder.transaction():
+            holder.execute("LOCK TABLE mart.t IN ROW EXCLUSIVE MODE")
+            swap(plan, staging, record, worker, writer)
+
+    cell._swap = impatient  # type: ignore[method-assign]
+    with pytest.raises(ServerRefused) as refused:
+        cell.run()
+    assert refused.value.retryable
+    assert world.rows("t") == OLD
+    assert settled(world) == DONE
+
+
 def test_failure_after_the_old_rows_were_deleted_brings_them_back(world: SchemaWorld) -> None:
     world.sql(f"SET ROLE {world.owner}; ALTER TABLE mart.t ADD CONSTRAINT short CHECK (v <> 'new')  NOT VALID")
     with pytest.raises(ServerRefused) as refused:
