@@ -124,8 +124,7 @@ def test_a_mapping_that_is_not_literal_is_refused() -> None:
 def test_a_folder_of_dag_files_becomes_a_release(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(
         "from airflow.sdk import DAG\n"
-        "from airflow_provider_dpone.operators.load import SqlLoadOperator
-from airflow_provider_dpone.operators.retention import RetentionOperator\n"
+        "from airflow_provider_dpone.operators.retention import RetentionOperator\n"
         "with DAG('good', schedule=None):\n"
         "    RetentionOperator(task_id='keep', target_conn_id='dwh', target_table='mart.a')\n"
     )
