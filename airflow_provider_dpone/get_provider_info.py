@@ -32,6 +32,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [f"{package}.hooks.control", f"{package}.hooks.clickhouse"],
             }
         ],
+        "bundles": [{"integration-name": name, "python-modules": [f"{package}.bundles.release"]}],
         "triggers": [{"integration-name": name, "python-modules": [f"{package}.triggers.guard"]}],
         "connection-types": [
             {
