@@ -454,7 +454,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
     ),
     (
         "engines/postgres/staging.py",
-        [("P16", "            if odd:\n", "            if False:\n",
+        [("P16", "            if not is_changed:\n", "            if True:\n",
           (LOAD + "test_value_that_does_not_fit_is_refused_and_the_target_keeps_its_rows",))],
     ),
     (

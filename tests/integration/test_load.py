@@ -15,8 +15,11 @@ import pytest
 
 from airflow_provider_dpone.attempts.cells.load import LoadCell
 from airflow_provider_dpone.attempts.settle import Cause, Settler
+from airflow_provider_dpone.attempts.sql import SqlWorld
 from airflow_provider_dpone.attempts.steps import StopFlag
+from airflow_provider_dpone.attempts.world import utc_now
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
+from airflow_provider_dpone.contracts.proofs import Adjudication
 from airflow_provider_dpone.contracts.states import AttemptState
 from airflow_provider_dpone.errors import (
     CeilingExceeded,
@@ -429,6 +432,19 @@ def test_rows_committed_without_a_receipt_are_unknown_and_hold_the_guard(world: 
     assert world.ledger_counts()["open_guards"] == 1
     with pytest.raises(PublicationUnknown):
         world.cell("t", try_number=2).run()
+    seen = world.cell("t").world
+    [stored] = seen.attempts.all_open()
+    assert Settler(seen).settle(stored, Cause(None, "looked again")).state is AttemptState.COMMIT_UNKNOWN
+    signed = Adjudication(
+        attempt_sha256=stored.sha256, state=AttemptState.FAILED, decided_by="tester", statement="rows looked at",
+        decided_at=utc_now(),
+    )  # fmt: skip
+    admin = SqlWorld(world.ledger.admin(), seen.target, seen.service_id)
+    assert (
+        Settler(admin).resolve(stored.sha256, Cause(None, "decided"), adjudication=signed).state is AttemptState.FAILED
+    )
+    assert world.cell("t", try_number=3).run().rows == 3
+    assert settled(world) == DONE
 
 
 def test_target_changed_by_somebody_else_makes_a_load_without_a_receipt_unknown(world: SchemaWorld) -> None:
