@@ -150,7 +150,8 @@ def test_name_is_journaled_before_the_role_exists(world: SchemaWorld) -> None:
 
 
 def test_login_is_refused_until_the_gate_is_ready(world: SchemaWorld) -> None:
-    gate = world.gate(world.admit())
+    attempt = world.admit()
+    gate = world.gate(attempt)
     seen: list[str] = []
     open_gate = gate._open
     passwords: list[str] = []
@@ -163,6 +164,7 @@ def test_login_is_refused_until_the_gate_is_ready(world: SchemaWorld) -> None:
     def early(name: str) -> None:
         credential = IssuedCredential(name=name, principal_uuid="", password=passwords[0])
         seen.append(refused_login(world, credential))
+        assert state_of(world, attempt, name) is GateState.READY, "the target's row is opened last"
         open_gate(name)
 
     gate._create, gate._open = remember, early  # type: ignore[method-assign]
