@@ -96,11 +96,14 @@ class ServerRefused(DponeError):
     """A server answered a statement with an error code; ``details`` carries ``server_code``.
 
     Overload and interruption pass: time-out, too many queries, network, aborted, memory, too many parts, cancelled,
-    no free thread.
+    no free thread; of PostgreSQL serialization failure, deadlock, out of memory, too many connections, lock not
+    available, cancelled, starting up.
     """
 
     code = "DPONE_SERVER_REFUSED"
-    _PASSING: ClassVar[frozenset[int]] = frozenset({159, 202, 209, 210, 236, 241, 252, 394, 439})
+    _PASSING: ClassVar[frozenset[object]] = frozenset(
+        {159, 202, 209, 210, 236, 241, 252, 394, 439} | {"40001", "40P01", "53200", "53300", "55P03", "57014", "57P03"}
+    )
 
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message, **details)

@@ -32,6 +32,8 @@ GATE = "tests/live_clickhouse/test_product_gate.py::"
 PUBLICATION = "tests/live_clickhouse/test_product_publication.py::"
 CONTRACTS = "tests/unit/test_contracts.py::"
 JUDGE = CONTRACTS + "test_only_a_complete_matching_observation_decides"
+PG_GATE = "tests/integration/test_postgres_gate.py::"
+LOAD = "tests/integration/test_load.py::"
 NEXT = LEDGER + "test_the_database_refuses_every_step_that_is_not_next"
 RESOLVES = LEDGER + "test_the_database_resolves_an_attempt_only_over_closed_gates_and_a_settled_publication"
 
@@ -388,6 +390,91 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
              ("tests/unit/test_transfer_stream.py::test_a_ceiling_on_the_stream_stops_it_in_the_middle",)),
             ("P17", "    if value is None or value < 0:", "    if value is None:\n        return 0\n    if value < 0:",
              ("tests/unit/test_transfer_stream.py::test_a_storage_number_that_cannot_be_read_stops_the_stream",)),
+        ],
+    ),
+    (
+        "engines/postgres/install.sql",
+        [
+            ("P4", "    FOR SHARE NOWAIT;\n  IF NOT FOUND THEN\n    RAISE EXCEPTION USING ERRCODE = '28000'",
+             ";\n  IF NOT FOUND THEN\n    RAISE EXCEPTION USING ERRCODE = '28000'",
+             (PG_GATE + "test_login_inside_its_trigger_is_seen_and_ended_before_anything_is_called_closed",
+              PG_GATE + "test_locked_gate_row_refuses_logins_at_once_and_leaves_others_alone")),
+            ("P4", "      AND g.role_oid = pg_catalog.quote_ident(session_user::text)::pg_catalog.regrole::oid\n", "",
+             (PG_GATE + "test_role_made_anew_under_the_name_blocks_closing",)),
+            ("P4", "WHERE g.name = session_user AND g.state = 2\n      AND g.role_oid", "WHERE g.name = session_user\n      AND g.role_oid",
+             (PG_GATE + "test_login_is_refused_until_the_gate_is_ready",)),
+            ("P2", "CREATE UNIQUE INDEX gate_one_worker ON", "CREATE INDEX gate_one_worker ON",
+             (PG_GATE + "test_second_login_of_an_attempt_is_refused_also_after_the_first_was_closed",)),
+            ("P5", "  PERFORM dpone_gate.fence(conclude.guard, conclude.epoch, conclude.attempt, true);\n", "",
+             (LOAD + "test_worker_whose_gate_was_closed_is_refused_by_the_fence_in_its_transaction",)),
+            ("P10", "RAISE EXCEPTION USING ERRCODE = 'DP002', MESSAGE = 'gate_transition';", "NULL;",
+             (PG_GATE + "test_gate_never_goes_back",)),
+            ("P1", "RAISE EXCEPTION USING ERRCODE = 'DP002', MESSAGE = 'gate_stale_epoch';", "NULL;",
+             (PG_GATE + "test_older_epoch_gets_no_login_in_the_target_either",)),
+        ],
+    ),
+    (
+        "engines/postgres/closing.py",
+        [
+            ("P6", "            if prepared:\n", "            if False:\n",
+             (PG_GATE + "test_prepared_transaction_blocks_closing_until_an_administrator_ends_it",)),
+            ("P6", "            if not (sessions or prepared or unattributed):", "            if True:",
+             (PG_GATE + "test_running_command_and_open_transaction_end_without_effect",
+              PG_GATE + "test_prepared_transaction_blocks_closing_until_an_administrator_ends_it")),
+            ("P6", "                if role[1] != \"false\":", "                if False:",
+             (PG_GATE + "test_login_enabled_again_by_hand_is_still_refused_and_is_no_closing",)),
+            ("P6", "        if found != row.role_oid:", "        if False:",
+             (PG_GATE + "test_role_made_anew_under_the_name_blocks_closing",)),
+            ("P6", "                self._end_sessions(session, 0)\n", "",
+             (PG_GATE + "test_long_transaction_that_holds_the_fence_does_not_hold_the_closer",)),
+            ("P11", "        if layout(session) != self._enrolment.gate_layout:", "        if False:",
+             (PG_GATE + "test_altered_barrier_refuses_issuing_and_proves_no_closing",)),
+        ],
+    ),
+    (
+        "engines/postgres/gate.py",
+        [
+            ("P4", "            self._journal.ready(name=name, principal_uuid=incarnation)\n            self._checkpoint()\n            self._open(name)\n",
+             "            self._open(name)\n            self._journal.ready(name=name, principal_uuid=incarnation)\n",
+             (PG_GATE + "test_login_is_refused_until_the_gate_is_ready", PG_GATE + "test_lost_answer_of_opening_gives_no_password_out_and_closes")),
+            ("P3", "PASSWORD {literal(session.scrambled(password.text, name))}", "PASSWORD {literal(password.text)}",
+             (PG_GATE + "test_password_never_reaches_the_server",)),
+        ],
+    ),
+    (
+        "engines/postgres/load_writer.py",
+        [
+            ("P16", "        if inserted != record.content.rows:", "        if False:",
+             (LOAD + "test_staging_table_that_lost_its_rows_is_not_swapped_in",)),
+            ("P11", "if describe_target(session, table.schema, table.name, table.features) != table:", "if False:",
+             (LOAD + "test_target_altered_after_planning_is_refused_inside_the_transaction",)),
+            ("P15", 'session.query(f"DELETE FROM {relation}")', 'session.query(f"TRUNCATE {relation}")',
+             (LOAD + "test_readers_see_no_error_no_wait_no_empty_and_no_mixed_table",)),
+        ],
+    ),
+    (
+        "engines/postgres/staging.py",
+        [("P16", "            if not is_changed:\n", "            if True:\n",
+          (LOAD + "test_value_that_does_not_fit_is_refused_and_the_target_keeps_its_rows",))],
+    ),
+    (
+        "attempts/sql.py",
+        [
+            ("P9", "        if now == before:\n", "        if True:\n",
+             (LOAD + "test_rows_committed_without_a_receipt_are_unknown_and_hold_the_guard",)),
+            ("P9", "        if found is None:\n            seen = self._unchanged", "        if True:\n            seen = self._unchanged",
+             (LOAD + "test_lost_commit_answer_is_decided_by_the_receipt_committed",)),
+        ],
+    ),
+    (
+        "attempts/cells/load.py",
+        [
+            ("P16", "        if content != streamed:", "        if False:",
+             (LOAD + "test_staging_table_that_differs_from_the_stream_is_refused",)),
+            ("P16", "        if difference is not None:", "        if False:",
+             (LOAD + "test_aggregates_alone_would_refuse_too",)),
+            ("P9", "        if not plan.loads.still_carries(self._name, found, receipt.rows):", "        if False:",
+             (LOAD + "test_retry_reuses_the_load_only_while_the_target_holds_exactly_it",)),
         ],
     ),
     (

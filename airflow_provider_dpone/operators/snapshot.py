@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from airflow_provider_dpone.attempts.cells.snapshot import SnapshotCell, SnapshotWork
+from airflow_provider_dpone.attempts.cells.snapshot import SnapshotCell
 from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
-from airflow_provider_dpone.contracts.limits import SnapshotLimits
-from airflow_provider_dpone.contracts.receipts import SnapshotReceipt
-from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.engines.postgres.catalog import parse_relation
 from airflow_provider_dpone.errors import DeclarationInvalid
-from airflow_provider_dpone.hooks.source import source_params
-from airflow_provider_dpone.listeners.binding import remember_success
-from airflow_provider_dpone.operators.base import TableOperator, literal
+from airflow_provider_dpone.operators.copying import CopyOperator
 
 
-class ClickHouseSnapshotOperator(TableOperator):
+class ClickHouseSnapshotOperator(CopyOperator):
     """Copy a complete, consistent snapshot of a table into ClickHouse and swap it in, admitted and observed.
 
     :param source_conn_id: literal Airflow connection of the source database (read only).
@@ -34,78 +27,14 @@ class ClickHouseSnapshotOperator(TableOperator):
     """
 
     kind = "snapshot"
-    template_fields: Sequence[str] = ("source_table", "min_rows")
-    template_ext: Sequence[str] = ()
-    template_fields_renderers: ClassVar[dict[str, str]] = {}
+    constituent = "native"
 
-    def __init__(
-        self,
-        *,
-        source_conn_id: str,
-        source_table: str,
-        limits: SnapshotLimits | dict[str, Any],
-        min_rows: int | str = 0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.source_conn_id = literal("source_conn_id", source_conn_id)
-        self.source_table = source_table
-        self.min_rows = min_rows
-        self.limits = limits if isinstance(limits, SnapshotLimits) else SnapshotLimits(**limits)
-        self._declared = (str(source_table), str(min_rows))
-
-    def declaration(self, workload_id: str) -> WorkloadDeclaration:
-        """What this task declares to a release."""
-        source_table, min_rows = self._declared
-        return WorkloadDeclaration(
-            workload_id=workload_id,
-            constituent="native",
-            kind="snapshot",
-            source_conn_id=self.source_conn_id,
-            source_relation=source_table,
-            target_conn_id=self.target_conn_id,
-            target_relation=self.target_table,
-            control_conn_id=self.control_conn_id,
-            options={"min_rows": min_rows, **self.limits.effective().model_dump(exclude={"schema_name"})},
-        )
-
-    def run_attempt(self, world: ClickHouseWorld, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
+    def run_attempt(self, world: Any, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
         """Admit, copy, publish; the receipt."""
-        schema, name = parse_relation(self.source_table)
-        try:
-            min_rows = int(self.min_rows)
-        except ValueError as error:
-            raise DeclarationInvalid(f"min_rows {self.min_rows!r} is not a whole number") from error
-        work = SnapshotWork(
-            declaration=self.declaration(self.workload_id(coordinates)),
-            environment=self.environment,
-            coordinates=coordinates,
-            limits=self.limits.effective(),
-            min_rows=min_rows,
-            source=source_params(self.source_conn_id),
-            source_schema=schema,
-            source_name=name,
-        )
-        self._cell = cell = SnapshotCell(world, work, self._stop, self.scheduler_view())
+        if not isinstance(world, ClickHouseWorld):
+            raise DeclarationInvalid(
+                f"connection {self.target_conn_id!r} is no ClickHouse server; SqlLoadOperator is for SQL targets"
+            )
+        self._cell = cell = SnapshotCell(world, self.work(coordinates), self._stop, self.scheduler_view())
         receipt = cell.run()
-        remember_success(self.control_conn_id, receipt.attempt_sha256)
-        self._announce(receipt, context)
-        return {**receipt.model_dump(mode="json"), "receipt_sha256": receipt.digest()}
-
-    def _announce(self, receipt: SnapshotReceipt, context: Any) -> None:
-        self.log.info(
-            "published %s: %s rows of %s, snapshot of %s%s; receipt %s",
-            receipt.target,
-            f"{receipt.rows:,}",
-            receipt.source,
-            receipt.snapshot_taken_at,
-            " (reused from the previous try)" if receipt.reused else "",
-            receipt.digest()[7:19],
-        )
-        for outlet in self.outlets or []:
-            context["outlet_events"][outlet].extra = {
-                "receipt_sha256": receipt.digest(),
-                "rows": receipt.rows,
-                "target_uuid": receipt.target_uuid,
-                "snapshot_taken_at": receipt.snapshot_taken_at,
-            }
+        return self.told(receipt, context, {"target_uuid": receipt.target_uuid})

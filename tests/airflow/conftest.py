@@ -29,10 +29,11 @@ QUICK = {
 class Stack:
     """Airflow, the servers below it, and what a checker asks them."""
 
-    def __init__(self, local: LocalStack, airflow: LocalAirflow, cache: Path) -> None:
+    def __init__(self, local: LocalStack, airflow: LocalAirflow, cache: Path, passwords: Path) -> None:
         self.local = local
         self.cache = cache
         self.airflow = airflow
+        self.passwords = passwords
         self.checker = Checker(local.connections(), local.postgres.parameters())
 
     @property
@@ -70,6 +71,11 @@ class Stack:
             "SELECT name, host_ip FROM system.users WHERE match(name, '^dpone_[a-z]+_[0-9a-f]{32}$')"
         )
         assert [name for name, hosts in users if hosts] == []
+        assert self.mart("SELECT rolname FROM pg_roles WHERE rolname ~ '^dpone_w_'") == []
+
+    def mart(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of one statement in the PostgreSQL target, as superuser."""
+        return self.checker.postgres("mart", sql)
 
 
 def until(condition: Callable[[], Any], what: str, timeout: float = 90.0) -> Any:
@@ -98,15 +104,18 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             "kwargs": {"cache": str(cache), "environment": "released", "refresh_interval": 1},
         },
     ]
+    passwords = directory / "passwords"
     settings = {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles)}
-    airflow = LocalAirflow(directory / "airflow", dags, {**local.env(), **QUICK, **settings})
-    found = Stack(local, airflow, cache)
+    airflow = LocalAirflow(
+        directory / "airflow", dags, {**local.env(), **QUICK, **settings, "DPONE_TEST_PASSWORDS": str(passwords)}
+    )
+    found = Stack(local, airflow, cache, passwords)
     try:
         _tables(found)
         command(airflow, "activate", "--dags-folder", str(dags))
         shutil.copytree(Path(__file__).parent / "late_dags", dags / "late")
         airflow.start()
-        airflow.wait_for_dags([*cases.CASES, "reaper", "undeclared"])
+        airflow.wait_for_dags([*cases.CASES, *cases.LOADS, "reaper", "undeclared"])
         yield found
     finally:
         airflow.stop()
@@ -122,7 +131,7 @@ def airflow(stack: Stack) -> Iterator[Stack]:
 
 def _tables(stack: Stack) -> None:
     with psycopg.connect(**stack.local.postgres.parameters("source"), autocommit=True) as connection:
-        for case in cases.CASES:
+        for case in (*cases.CASES, *cases.LOADS):
             connection.execute(f"CREATE TABLE {case} (id bigint NOT NULL, name text)".encode())
             connection.execute(f"INSERT INTO {case} SELECT i, 'n' || i FROM generate_series(1, 1000) i".encode())
     for case in cases.CASES:
@@ -134,3 +143,14 @@ def _tables(stack: Stack) -> None:
     command(
         stack.airflow, "enroll", "--conn-id", "dpone_clickhouse_admin", "--administrator", "dpone_controller", *tables
     )
+    with psycopg.connect(**stack.local.postgres.parameters("mart"), autocommit=True) as connection:
+        for case in cases.LOADS:
+            connection.execute(
+                f"CREATE ROLE {case}_owner NOLOGIN; CREATE SCHEMA {case} AUTHORIZATION {case}_owner".encode()
+            )
+            connection.execute(f"SET ROLE {case}_owner; CREATE TABLE {case}.{case} (id bigint, name text)".encode())
+            connection.execute(
+                f"INSERT INTO {case}.{case} SELECT i, 'old' FROM generate_series(1, 10) i; RESET ROLE".encode()
+            )
+    schemas = [part for case in cases.LOADS for part in ("--schema", case)]
+    command(stack.airflow, "enroll", "--conn-id", "dpone_mart_admin", "--controller", "mart_controller", *schemas)

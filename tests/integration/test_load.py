@@ -15,8 +15,11 @@ import pytest
 
 from airflow_provider_dpone.attempts.cells.load import LoadCell
 from airflow_provider_dpone.attempts.settle import Cause, Settler
+from airflow_provider_dpone.attempts.sql import SqlWorld
 from airflow_provider_dpone.attempts.steps import StopFlag
+from airflow_provider_dpone.attempts.world import utc_now
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
+from airflow_provider_dpone.contracts.proofs import Adjudication
 from airflow_provider_dpone.contracts.states import AttemptState
 from airflow_provider_dpone.errors import (
     CeilingExceeded,
@@ -270,6 +273,35 @@ def test_row_security_on_the_target_refuses_the_load(world: SchemaWorld) -> None
         world.cell("t").run()
 
 
+def test_default_privileges_that_open_the_staging_table_refuse_the_load(world: SchemaWorld) -> None:
+    world.sql(f"CREATE ROLE meddler_{world.tag} LOGIN; ALTER DEFAULT PRIVILEGES FOR ROLE {world.owner} IN SCHEMA mart GRANT UPDATE ON TABLES "
+              f"TO meddler_{world.tag}")  # fmt: skip
+    with pytest.raises(DponeError) as refused:
+        world.cell("t").run()
+    assert refused.value.code == "DPONE_AMBIENT_WRITER"
+    assert world.rows("t") == OLD
+    assert settled(world) == DONE
+    assert world.stagings() == []
+
+
+def test_lock_that_is_not_free_is_tried_again_later(world: SchemaWorld) -> None:
+    cell = world.cell("t")
+    swap = cell._swap
+
+    def impatient(plan: Any, staging: str, record: Any, worker: Any, writer: Any) -> None:
+        writer._lock_wait = 0.3
+        with world.postgres.connect(world.database) as holder, holder.transaction():
+            holder.execute("LOCK TABLE mart.t IN ROW EXCLUSIVE MODE")
+            swap(plan, staging, record, worker, writer)
+
+    cell._swap = impatient  # type: ignore[method-assign]
+    with pytest.raises(ServerRefused) as refused:
+        cell.run()
+    assert refused.value.retryable
+    assert world.rows("t") == OLD
+    assert settled(world) == DONE
+
+
 def test_failure_after_the_old_rows_were_deleted_brings_them_back(world: SchemaWorld) -> None:
     world.sql(f"SET ROLE {world.owner}; ALTER TABLE mart.t ADD CONSTRAINT short CHECK (v <> 'new')  NOT VALID")
     with pytest.raises(ServerRefused) as refused:
@@ -400,6 +432,19 @@ def test_rows_committed_without_a_receipt_are_unknown_and_hold_the_guard(world: 
     assert world.ledger_counts()["open_guards"] == 1
     with pytest.raises(PublicationUnknown):
         world.cell("t", try_number=2).run()
+    seen = world.cell("t").world
+    [stored] = seen.attempts.all_open()
+    assert Settler(seen).settle(stored, Cause(None, "looked again")).state is AttemptState.COMMIT_UNKNOWN
+    signed = Adjudication(
+        attempt_sha256=stored.sha256, state=AttemptState.FAILED, decided_by="tester", statement="rows looked at",
+        decided_at=utc_now(),
+    )  # fmt: skip
+    admin = SqlWorld(world.ledger.admin(), seen.target, seen.service_id)
+    assert (
+        Settler(admin).resolve(stored.sha256, Cause(None, "decided"), adjudication=signed).state is AttemptState.FAILED
+    )
+    assert world.cell("t", try_number=3).run().rows == 3
+    assert settled(world) == DONE
 
 
 def test_target_changed_by_somebody_else_makes_a_load_without_a_receipt_unknown(world: SchemaWorld) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -13,7 +14,12 @@ import pytest
 
 from airflow_provider_dpone.contracts.ports import IssuedCredential
 from airflow_provider_dpone.contracts.states import GateState, Purpose
-from airflow_provider_dpone.engines.postgres.install import require_version
+from airflow_provider_dpone.engines.postgres.control import PostgresControl
+from airflow_provider_dpone.engines.postgres.install import (
+    layout,
+    render_composition_postgres_login_gate,
+    require_version,
+)
 from airflow_provider_dpone.engines.postgres.load_target import PostgresTarget
 from airflow_provider_dpone.engines.postgres.policy import require_enrolled
 from airflow_provider_dpone.engines.postgres.rights import GatePolicy
@@ -144,7 +150,8 @@ def test_name_is_journaled_before_the_role_exists(world: SchemaWorld) -> None:
 
 
 def test_login_is_refused_until_the_gate_is_ready(world: SchemaWorld) -> None:
-    gate = world.gate(world.admit())
+    attempt = world.admit()
+    gate = world.gate(attempt)
     seen: list[str] = []
     open_gate = gate._open
     passwords: list[str] = []
@@ -157,6 +164,7 @@ def test_login_is_refused_until_the_gate_is_ready(world: SchemaWorld) -> None:
     def early(name: str) -> None:
         credential = IssuedCredential(name=name, principal_uuid="", password=passwords[0])
         seen.append(refused_login(world, credential))
+        assert state_of(world, attempt, name) is GateState.READY, "the target's row is opened last"
         open_gate(name)
 
     gate._create, gate._open = remember, early  # type: ignore[method-assign]
@@ -254,6 +262,17 @@ def test_altered_barrier_refuses_issuing_and_proves_no_closing(world: SchemaWorl
     finally:
         world.sql(restore)
     gate.close(credential.name)
+
+
+def test_rendered_text_installs_what_enrolment_installs(world: SchemaWorld) -> None:
+    other = world.postgres.fresh_database("rendered")
+    text = render_composition_postgres_login_gate(database=other, controller=world.controller)
+    with world.postgres.connect(other) as connection:
+        connection.execute(text.encode())
+    assert world.guard is not None
+    control = PostgresControl(replace(world.admin_control().params, dbname=other))
+    with control.fresh() as session:
+        assert layout(session) == world.guard.schema.gate_layout
 
 
 def test_other_logins_never_depend_on_the_gate_tables(world: SchemaWorld) -> None:

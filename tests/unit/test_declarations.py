@@ -13,6 +13,7 @@ from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.errors import DeclarationInvalid, InstanceUnbound, LimitsInvalid
 from airflow_provider_dpone.listeners import binding
 from airflow_provider_dpone.operators.declarations import declarations_in, declarations_of
+from airflow_provider_dpone.operators.load import SqlLoadOperator
 from airflow_provider_dpone.operators.retention import RetentionOperator
 from airflow_provider_dpone.operators.snapshot import ClickHouseSnapshotOperator
 from airflow_provider_dpone.releases.builder import release_of
@@ -27,9 +28,13 @@ GIVEN: dict[str, Any] = {
 }
 
 
-def test_a_task_declares_itself_as_written() -> None:
+COPYING = pytest.mark.parametrize("operator", [ClickHouseSnapshotOperator, SqlLoadOperator])
+
+
+@COPYING
+def test_a_task_declares_itself_as_written(operator: Any) -> None:
     with DAG("d", schedule=None) as dag:
-        ClickHouseSnapshotOperator(**{**GIVEN, "source_table": "public.{{ params.name }}"})
+        operator(**{**GIVEN, "source_table": "public.{{ params.name }}"})
     [found] = declarations_of("d", dag.get_task("t"))
     assert (found.workload_id, found.source_relation, found.target_relation) == (
         "d.t",
@@ -37,17 +42,22 @@ def test_a_task_declares_itself_as_written() -> None:
         "mart.a",
     )
     assert found.options["max_source_bytes"] == 2**30
+    assert (found.kind, found.constituent) == (
+        ("load", "standalone") if operator is SqlLoadOperator else ("snapshot", "native")
+    )
 
 
+@COPYING
 @pytest.mark.parametrize(
     "field", ["target_table", "target_conn_id", "source_conn_id", "control_conn_id", "environment"]
 )
 @pytest.mark.parametrize("value", ["mart.{{ ds }}", "", None])
-def test_fields_that_decide_ownership_are_literal(field: str, value: Any) -> None:
+def test_fields_that_decide_ownership_are_literal(operator: Any, field: str, value: Any) -> None:
     with pytest.raises(DeclarationInvalid, match=field):
-        ClickHouseSnapshotOperator(**{**GIVEN, field: value})
+        operator(**{**GIVEN, field: value})
 
 
+@COPYING
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
@@ -56,9 +66,11 @@ def test_fields_that_decide_ownership_are_literal(field: str, value: Any) -> Non
         ({"limits": {"max_source_bytes": "much"}}, LimitsInvalid),
     ],
 )
-def test_bad_input_is_refused_while_the_file_is_parsed(changes: dict[str, Any], error: type[Exception]) -> None:
+def test_bad_input_is_refused_while_the_file_is_parsed(
+    operator: Any, changes: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error):
-        ClickHouseSnapshotOperator(**{**GIVEN, **changes})
+        operator(**{**GIVEN, **changes})
 
 
 @pytest.mark.parametrize("keep", [-1, True, "1", 1.5])

@@ -103,10 +103,14 @@ class PostgresLoads:
         )
 
     def stage(self, table: LoadTable, staging: str) -> None:
-        """Create the staging table of an attempt, after removing those that broken-off attempts left."""
+        """Create the staging table of an attempt, after removing those that broken-off attempts left.
+
+        :raises AmbientWriter: default privileges of the owner let somebody else write it.
+        """
         with self._control.fresh() as session:
             staging_table.drop_staging(session, self._schema)
             staging_table.create_staging(session, table, staging, self._enrolment.owner)
+            require_enrolled(session, self._enrolment)
 
     def unstage(self, staging: str) -> None:
         """Remove the staging table of an attempt.

@@ -82,23 +82,33 @@ def require_carried_exactly(session: PostgresSession, table: LoadTable, staging:
 
     :raises ValueNotExact: one does not; names column and value.
     """
-    carried = {name: kind for name, kind in table.types.items() if kind.family == "Carried"}
     relation = quoted(table.schema, staging)
+    changed = {
+        name: f"{quoted(name)}::{kind.text}::text IS DISTINCT FROM {quoted(name)}"
+        for name, kind in table.types.items()
+        if kind.family == "Carried"
+    }
+    if not changed:
+        return
     with session.pinned():
-        for name, kind in carried.items():
-            column = quoted(name)
-            odd = session.query(
-                f"SELECT pg_catalog.left({column}, 80), pg_catalog.left({column}::{kind.text}::text, 80) "  # noqa: S608
-                f"FROM {relation} WHERE {column}::{kind.text}::text IS DISTINCT FROM {column} LIMIT 1"
+        [found] = session.query(
+            f"SELECT {', '.join(f'pg_catalog.bool_or({test})' for test in changed.values())} FROM {relation}"  # noqa: S608
+        )
+        for name, is_changed in zip(changed, found, strict=True):
+            if not is_changed:
+                continue
+            column, kind = quoted(name), table.types[name].text
+            [(value, becomes)] = session.query(
+                f"SELECT pg_catalog.left({column}, 80), pg_catalog.left({column}::{kind}::text, 80) "  # noqa: S608
+                f"FROM {relation} WHERE {changed[name]} LIMIT 1"
             )
-            if odd:
-                raise ValueNotExact(
-                    f"column {name!r}: the value {odd[0][0]} does not fit {kind.text} exactly: it would become "
-                    f"{odd[0][1]}. Nothing was changed; correct the value or widen the target column.",
-                    column=name,
-                    value=odd[0][0],
-                    target_type=kind.text,
-                )
+            raise ValueNotExact(
+                f"column {name!r}: the value {value} does not fit {kind} exactly: it would become {becomes}. Nothing "
+                "was changed; correct the value or widen the target column.",
+                column=name,
+                value=value,
+                target_type=kind,
+            )
 
 
 def size_of(session: PostgresSession, schema: str, name: str) -> int | None:
