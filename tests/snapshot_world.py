@@ -10,10 +10,10 @@ from typing import Any
 
 import psycopg
 
-from airflow_provider_dpone.attempts.retention import RetentionCell, RetentionWork
-from airflow_provider_dpone.attempts.snapshot import SnapshotCell, SnapshotWork
+from airflow_provider_dpone.attempts.cells.retention import RetentionCell, RetentionWork
+from airflow_provider_dpone.attempts.cells.snapshot import SnapshotCell, SnapshotWork
+from airflow_provider_dpone.attempts.clickhouse import ClickHouseTarget, ClickHouseWorld
 from airflow_provider_dpone.attempts.steps import StopFlag
-from airflow_provider_dpone.attempts.world import ClickHouseTarget, World
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.release import (
@@ -153,7 +153,7 @@ class SnapshotWorld:
         """A retention step for one task try."""
         stop = StopFlag()
         target = self.target()
-        world = World(self.ledger.runtime(), target, target.service_id(), stop.check)
+        world = ClickHouseWorld(self.ledger.runtime(), target, target.service_id(), stop.check)
         work = RetentionWork(
             declaration=self.declarations[f"{table}_keep"],
             environment="test",
@@ -190,7 +190,7 @@ class SnapshotWorld:
         """A cell for one task try, wired like the operator wires it; ports lead through a proxy when given."""
         stop = stop or StopFlag()
         target = self.target(http_port=http_port, native_port=native_port)
-        world = World(self.ledger.runtime(ledger_port), target, target.service_id(), stop.check)
+        world = ClickHouseWorld(self.ledger.runtime(ledger_port), target, target.service_id(), stop.check)
         source = self.source
         work = SnapshotWork(
             declaration=self.declarations[table],

@@ -256,10 +256,24 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
              (RECOVERY + "test_another_run_waits_and_takes_over_only_what_airflow_reports_finished",)),
             ("P9", "        if adjudication is not None and stored.state is not AttemptState.COMMIT_UNKNOWN:", "        if False:",
              (BREAKING + "test_only_an_attempt_that_observation_cannot_settle_is_adjudicated",)),
-            ("P9", "            if publication is not None and _unproved(publication):", "            if False:",
-             (BREAKING + "test_an_outcome_that_cannot_be_looked_at_now_stays_pending_and_held",)),
             ("P9", "            if now.state is stored.state:\n                raise\n", "            raise\n",
              (BREAKING + "test_two_settlers_of_one_unpublished_attempt_both_find_its_end",)),
+        ],
+    ),
+    (
+        "attempts/clickhouse.py",
+        [
+            ("P9", "            if _unproved(publication):", "            if False:",
+             (BREAKING + "test_an_outcome_that_cannot_be_looked_at_now_stays_pending_and_held",)),
+        ],
+    ),
+    (
+        "attempts/protocol.py",
+        [
+            ("P13", "self.perform(self.admission.refreshed(admissible))", "self.perform(admissible)",
+             (BREAKING + "test_a_whole_other_run_between_preflight_and_admission_is_no_foreign_change",)),
+            ("P13", "        except BaseException as error:\n            if self._attempt is None and", "        except Exception as error:\n            if self._attempt is None and",
+             (RECOVERY + "test_timeout_raised_as_base_exception_still_cleans_up",)),
         ],
     ),
     (
@@ -270,16 +284,12 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
             ("P9", "            or last.identity.coordinates.max_tries != coordinates.max_tries\n", "", (RECOVERY + "test_cleared_success_copies_anew",)),
             ("P9", "            or last.acknowledged\n", "", (RECOVERY + "test_accepted_success_is_never_reused",)),
             ("P9", "            or last.identity.plan_sha256 != plan_sha256\n", "", (RECOVERY + "test_other_rendered_values_are_never_reused",)),
-            ("P9", "            or publication.intent.generation_uuid != work.guard.target_uuid\n", "", (RECOVERY + "test_an_older_runs_publication_is_not_reported_as_current",)),
-            ("P1", "            require_marker(control, enrolment)\n", "", (ACTIVATION + "test_an_altered_or_removed_marker_stops_the_runtime",)),
         ],
     ),
     (
-        "attempts/snapshot.py",
+        "attempts/cells/snapshot.py",
         [
-            ("P13", "        admissible = held\n", "", (BREAKING + "test_a_whole_other_run_between_preflight_and_admission_is_no_foreign_change",)),
-            ("P13", "        except BaseException as error:\n            if self._attempt is None and", "        except Exception as error:\n            if self._attempt is None and",
-             (RECOVERY + "test_timeout_raised_as_base_exception_still_cleans_up",)),
+            ("P9", "            or publication.intent.generation_uuid != admissible.guard.target_uuid\n", "", (RECOVERY + "test_an_older_runs_publication_is_not_reported_as_current",)),
             ("P16", "        if content != copied.result.content:", "        if False:",
              (BREAKING + "test_a_generation_that_is_not_the_source_is_seen_in_two_independent_ways",)),
             ("P16", "        if difference is not None:", "        if False:",
@@ -289,7 +299,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
         ],
     ),
     (
-        "attempts/retention.py",
+        "attempts/cells/retention.py",
         [
             ("P14", "            elif (meant or name in leftovers) and carried not in live:", "            elif meant or name in leftovers:",
              (BREAKING + "test_a_table_that_was_once_live_is_no_leftover_of_a_failed_attempt",)),
@@ -297,13 +307,14 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
              (BREAKING + "test_a_table_put_under_the_name_before_its_removal_is_renamed_back",)),
             ("P14", "or predecessors.get(name) == carried\n", "or name in predecessors\n",
              (RETENTION + "test_foreign_table_under_a_generation_name_is_kept",)),
-            ("P14", "            self._admission.look(admissible)\n", "",
+            ("P14", "        require_target(self.world.target.control, admissible.guard)\n", "",
              (RETENTION + "test_live_table_that_was_exchanged_back_by_hand_is_never_dropped",)),
         ],
     ),
     (
         "enrolment/clickhouse.py",
         [
+            ("P1", "        require_marker(fresh, enrolment)\n", "", (ACTIVATION + "test_an_altered_or_removed_marker_stops_the_runtime",)),
             ("P1", "    if found != marker:", "    if False:", (ACTIVATION + "test_one_database_has_one_ledger",)),
             ("P14", '    if target_table.startswith("dpone_"):', "    if False:", (BREAKING + "test_names_of_our_own_tables_cannot_be_enrolled",)),
             ("P13", "    if facts.uuid != guard.target_uuid:", "    if False:", (RETENTION + "test_live_table_that_was_exchanged_back_by_hand_is_never_dropped",)),

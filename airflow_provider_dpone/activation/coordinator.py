@@ -43,17 +43,28 @@ CELLS: Final[dict[tuple[str, str, str, str], tuple[str, frozenset[Family]]]] = {
         "mssql_clickhouse_full_refresh",
         frozenset({Family.NONPRODUCTION, Family.PRODUCTION}),
     ),
+    ("standalone", "load", "postgres", "mssql"): (
+        "postgres_mssql_full_refresh",
+        frozenset({Family.NONPRODUCTION, Family.PRODUCTION}),
+    ),
+    ("standalone", "load", "postgres", "postgres"): ("postgres_mssql_full_refresh", frozenset({Family.NONPRODUCTION})),
+    ("native", "dbt", "", "mssql"): ("dbt_native", frozenset({Family.NONPRODUCTION, Family.PRODUCTION})),
+    ("native", "dbt", "", "postgres"): ("dbt_native", frozenset({Family.NONPRODUCTION})),
 }
 
 
 @dataclass(frozen=True)
 class ResolvedTarget:
-    """Where a declared target physically is: server incarnation, database and table as the server has them."""
+    """Where a declared target physically is, as the server has it."""
 
     connector: Connector
     service_id: str
-    database_id: str
-    table: str
+    """Incarnation of the server."""
+    subject: str
+    """The guard's subject in it; see ``guard_subject`` of the enrolments."""
+    writes: tuple[str, ...]
+    """Every relation the workload can write, as coordinates that are equal exactly when the server takes them for one;
+    what is inside one guard and another workload's as well is refused."""
 
 
 @dataclass(frozen=True)
@@ -86,20 +97,27 @@ class CompositionActivationCoordinator:
         family = Family(ledger.family)
         workloads: list[WorkloadAdmission] = []
         resources: dict[str, PhysicalResource] = {}
-        writers: dict[tuple[str, str], str] = {}
+        writers: dict[tuple[str, str, str], str] = {}
         problems: list[str] = []
         for declaration in release.workloads():
             try:
-                cell = self._cell(declaration, family, bindings)
-                guard = self._guard(declaration, guards, bindings)
+                where = bindings.resolve_target(declaration)
+                cell = self._cell(declaration, where.connector, family, bindings)
+                guard = self._guard(declaration, where, guards)
             except DponeError as error:
                 problems.append(f"{declaration.workload_id}: {error.message}")
                 continue
-            other = writers.setdefault((guard.guard_id, declaration.kind), declaration.workload_id)
-            if other != declaration.workload_id:
-                problems.append(
-                    f"{declaration.workload_id} and {other} write the one table {declaration.target_relation}"
-                )
+            shared: dict[str, str] = {}
+            for relation in where.writes:
+                key = (guard.guard_id, _share(declaration), relation)
+                other = writers.setdefault(key, declaration.workload_id)
+                if other != declaration.workload_id:
+                    shared[other] = relation
+            if shared:
+                problems += [
+                    f"{declaration.workload_id} and {other} write the one table {relation}"
+                    for other, relation in sorted(shared.items())
+                ]
                 continue
             workloads.append(
                 WorkloadAdmission(
@@ -193,28 +211,32 @@ class CompositionActivationCoordinator:
         return self._ledger, self._bindings
 
     @staticmethod
-    def _cell(declaration: WorkloadDeclaration, family: Family, bindings: Bindings) -> str:
+    def _cell(declaration: WorkloadDeclaration, target: Connector, family: Family, bindings: Bindings) -> str:
         source = bindings.source_connector(declaration.source_conn_id) if declaration.source_conn_id else ""
-        key = (declaration.constituent, declaration.kind, source, Connector.CLICKHOUSE.value)
-        found = CELLS.get(key)
+        found = CELLS.get((declaration.constituent, declaration.kind, source, target.value))
         if found is None or family not in found[1]:
             raise ActivationRefused(
-                f"{declaration.kind} from {source or 'nothing'} to clickhouse is no supported cell of family {family}"
+                f"{declaration.kind} from {source or 'nothing'} to {target} is no supported cell of family {family}"
             )
         return found[0]
 
     @staticmethod
     def _guard(
-        declaration: WorkloadDeclaration, guards: dict[tuple[Connector, str, str], Guard], bindings: Bindings
+        declaration: WorkloadDeclaration, where: ResolvedTarget, guards: dict[tuple[Connector, str, str], Guard]
     ) -> Guard:
-        where = bindings.resolve_target(declaration)
-        guard = guards.get((where.connector, where.service_id, f"{where.database_id}/{where.table}"))
+        guard = guards.get((where.connector, where.service_id, where.subject))
         if guard is None:
+            what = "--table" if where.connector is Connector.CLICKHOUSE else "--schema"
             raise ActivationRefused(
                 f"{declaration.target_relation} behind {declaration.target_conn_id!r} is not enrolled; "
-                f"run `dpone-airflow enroll --conn-id ... --table {declaration.target_relation}`"
+                f"run `dpone-airflow enroll --conn-id ... {what} ...`"
             )
         return guard
+
+
+def _share(declaration: WorkloadDeclaration) -> str:
+    """Workloads that may name the same relations: a retention step stands beside the snapshot of its target."""
+    return "retention" if declaration.kind == "retention" else "writer"
 
 
 def build_release(declarations: Sequence[WorkloadDeclaration]) -> Release:

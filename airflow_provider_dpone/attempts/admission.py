@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from airflow_provider_dpone.attempts.settle import SchedulerView, Settler
 from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity, TaskCoordinates
-from airflow_provider_dpone.contracts.ports import ClickHouseControl
 from airflow_provider_dpone.contracts.release import WorkloadAdmission, WorkloadDeclaration
-from airflow_provider_dpone.contracts.states import AttemptState, PublicationState
-from airflow_provider_dpone.engines.clickhouse.catalog import TableFacts, read_catalog, read_tables
-from airflow_provider_dpone.enrolment.clickhouse import require_as_enrolled, require_marker
+from airflow_provider_dpone.contracts.states import AttemptState
 from airflow_provider_dpone.errors import ActivationMissing, NotEnrolled
 from airflow_provider_dpone.ledger.activations import Guard, StoredActivation
 from airflow_provider_dpone.ledger.attempts import StoredAttempt
-from airflow_provider_dpone.ledger.publications import StoredPublication
 from airflow_provider_dpone.ledger.stores import Stores
 
 
@@ -31,11 +28,13 @@ class Admissible:
 
     @property
     def database(self) -> str:
-        return self.guard.enrolment.marker.database
+        """Database of a guard that is a table."""
+        return self.guard.table.marker.database
 
     @property
     def table(self) -> str:
-        return self.guard.enrolment.target_table
+        """Name of a guard that is a table."""
+        return self.guard.table.target_table
 
     def identity(self, coordinates: TaskCoordinates, plan_sha256: str) -> CompositionAttemptIdentity:
         """The identity this task try is admitted under."""
@@ -55,7 +54,7 @@ class Admissible:
 class Admission:
     """Decides whether a task try may act, before anything is reserved."""
 
-    def __init__(self, world: World, settler: Settler, finished: SchedulerView) -> None:
+    def __init__(self, world: World[Any], settler: Settler, finished: SchedulerView) -> None:
         self._world = world
         self._settler = settler
         self._finished = finished
@@ -102,28 +101,6 @@ class Admission:
             )
         return Admissible(activation, found[0], guard, tried_before), holders
 
-    def look(self, work: Admissible, *, generation: str | None = None) -> None:
-        """The target is as enrolled, the generation of its design, and nothing new is attached, seen now.
-
-        :raises Refused: it is not; nothing was changed.
-        """
-        enrolment = work.guard.enrolment
-        names = [enrolment.target_table, *([generation] if generation else [])]
-        with self._world.target.control.fresh() as control:
-            require_marker(control, enrolment)
-            view = read_catalog(control, enrolment.marker.database, names, administrators=enrolment.administrators)
-        require_as_enrolled(view, work.guard, generation=generation)
-
-    def facts(self, work: Admissible, control: ClickHouseControl, generation: str) -> TableFacts:
-        """The generation as the catalog shows it now beside the target as enrolled; what surrounds them is not read.
-
-        :raises Refused: either is otherwise.
-        """
-        enrolment = work.guard.enrolment
-        view = read_tables(control, enrolment.marker.database, [enrolment.target_table, generation])
-        require_as_enrolled(view, work.guard, generation=generation)
-        return view.table(generation)
-
     def refreshed(self, work: Admissible) -> Admissible:
         """The same with its guard read again: once admitted, nobody else can move it."""
         guard = self._world.activations.guard(work.guard.guard_id)
@@ -136,12 +113,12 @@ class Admission:
         found = [a.sha256 for a in self._world.attempts.of_task(*identity.coordinates.task())]
         return identity.digest() if identity.digest() in found else None
 
-    def reusable(self, work: Admissible, coordinates: TaskCoordinates, plan_sha256: str) -> StoredPublication | None:
-        """The publication of this task's previous try, when this try is its retry and all of it still holds.
+    def previous(self, work: Admissible, coordinates: TaskCoordinates, plan_sha256: str) -> StoredAttempt | None:
+        """This task's previous try, when this try is its retry and may reuse what it did.
 
         All of: the previous try SUCCEEDED in the ledger, the scheduler never accepted that success, this is a retry
-        and not a clear (``max_tries`` did not grow), the rendered plan is equal, and its generation is the guard's
-        latest publication. Whether the target carries it now was seen by :meth:`look`.
+        and not a clear (``max_tries`` did not grow), and the rendered plan is equal. Whether its work still stands on
+        the target is for the cell to see.
         """
         if not work.tried_before:
             return None
@@ -156,14 +133,7 @@ class Admission:
             or last.identity.workload_id != work.workload.workload_id
         ):
             return None
-        publication = self._world.publications.of_attempt(last.sha256)
-        if (
-            publication is None
-            or publication.record.state is not PublicationState.PUBLISHED
-            or publication.intent.generation_uuid != work.guard.target_uuid
-        ):
-            return None
-        return publication
+        return last
 
 
 def _earlier(ledger: Stores, coordinates: TaskCoordinates) -> list[StoredAttempt]:

@@ -10,53 +10,35 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from airflow_provider_dpone.attempts.world import World, utc_now
-from airflow_provider_dpone.contracts.canonical import digest_of
+from airflow_provider_dpone.attempts.world import Observed, World, utc_now
+from airflow_provider_dpone.contracts.canonical import Document, digest_of
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.proofs import Adjudication, Outcome
-from airflow_provider_dpone.contracts.publication import SnapshotIntent
-from airflow_provider_dpone.contracts.receipts import SnapshotReceipt
 from airflow_provider_dpone.contracts.states import (
     TERMINAL_ATTEMPTS,
-    TERMINAL_PUBLICATIONS,
     AttemptState,
     GateState,
-    PublicationState,
 )
-from airflow_provider_dpone.engines.clickhouse.gate import usable_names
-from airflow_provider_dpone.engines.clickhouse.observer import SnapshotCatalog
 from airflow_provider_dpone.errors import (
     AdjudicationRefused,
     CommitUnknown,
     Fenced,
-    GateRefused,
     GuardHeld,
     LedgerBusy,
     LedgerMismatch,
     LedgerRule,
     LedgerUnavailable,
-    NotEnrolled,
-    OutcomePending,
     PublicationUnknown,
 )
 from airflow_provider_dpone.ledger.attempts import StoredAttempt
 from airflow_provider_dpone.ledger.journal import closed_principals
-from airflow_provider_dpone.ledger.publications import StoredPublication
-from airflow_provider_dpone.ledger.schema import EvidenceKind
-from airflow_provider_dpone.publication.publisher import ClickHouseAtomicSnapshotPublisher
 
 logger = logging.getLogger(__name__)
 
 #: What Airflow says of a task instance: True finished or superseded, False still to be waited for.
 SchedulerView = Callable[[TaskCoordinates], bool]
-
-
-class NoExecutor:
-    """An executor for callers that may only look: it refuses to send anything."""
-
-    def exchange(self, intent: SnapshotIntent) -> str:
-        raise GateRefused("this process holds no credential of the publisher; it can only observe")
 
 
 @dataclass(frozen=True)
@@ -68,9 +50,9 @@ class Cause:
 
 
 class Settler:
-    """Settles attempts on one target server."""
+    """Settles attempts on one target server, whatever their cell."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World[Any]) -> None:
         self._world = world
 
     def settle(self, stored: StoredAttempt, cause: Cause) -> StoredAttempt:
@@ -121,18 +103,17 @@ class Settler:
         *,
         milliseconds: dict[str, int] | None = None,
         adjudication: Adjudication | None = None,
-        done: bool = False,
+        done: Document | None = None,
     ) -> StoredAttempt:
-        """Close what is open, observe what is open, and write the end of the attempt.
+        """Close what is open, observe what happened, and write the end of the attempt.
 
-        :param done: an attempt without a publication did what it was admitted for (a retention step).
+        :param done: the receipt of an attempt that itself did all it was admitted for, where its cell makes one.
         :raises AdjudicationRefused: observation may still settle it, so nobody decides.
         """
         world = self._world
         with world.together() as ledger:
             stored = ledger.attempts.read_exact(attempt_sha256)
             principals = ledger.journal(attempt_sha256).principals()
-            publication = ledger.publications.of_attempt(attempt_sha256)
         if stored.state in TERMINAL_ATTEMPTS:
             return stored
         if adjudication is not None and stored.state is not AttemptState.COMMIT_UNKNOWN:
@@ -142,37 +123,26 @@ class Settler:
         unclosed = [principal.name for principal in principals if principal.state is not GateState.CLOSED]
         if unclosed:
             self._close_gates(attempt_sha256, unclosed)
-            publication = world.publications.of_attempt(attempt_sha256)
-        if publication is not None and publication.record.state not in TERMINAL_PUBLICATIONS and adjudication is None:
-            try:
-                self._publisher(publication).reconcile(publication.intent.digest())
-            except PublicationUnknown as contradicted:  # never claimed, yet A and B are not there: a person must look
-                cause = Cause(contradicted.code, contradicted.message)
-            publication = world.publications.of_attempt(attempt_sha256)
-            if publication is not None and _unproved(publication):
-                raise OutcomePending(
-                    f"the outcome of attempt {attempt_sha256} cannot be observed now ({publication.record.reason}); "
-                    "its guards stay held, and the next try or the reaper looks again",
-                    attempt=attempt_sha256,
-                )
-        state = adjudication.state if adjudication else _state(publication, done)
-        if state is AttemptState.COMMIT_UNKNOWN and stored.state is AttemptState.COMMIT_UNKNOWN:
+        outcomes = world.outcomes(stored)
+        if adjudication is not None:
+            seen = Observed(adjudication.state, publication_sha256=outcomes.last_record(stored))
+        else:
+            seen = outcomes.observe(stored, milliseconds or {}, done)
+        if seen.state is AttemptState.COMMIT_UNKNOWN and stored.state is AttemptState.COMMIT_UNKNOWN:
             return stored
-        receipt = None
-        if publication is not None and publication.record.state is PublicationState.PUBLISHED:
-            receipt = self.receipt(publication, milliseconds or {})
+        reason = seen.reason or cause.reason
         outcome = Outcome(
             attempt_sha256=attempt_sha256,
-            state=state,
-            code=None if state is AttemptState.SUCCEEDED else cause.code,
-            reason=cause.reason.encode("utf-8", "replace").decode()[:512],
-            publication_sha256=None if publication is None else publication.record.digest(),
+            state=seen.state,
+            code=None if seen.state is AttemptState.SUCCEEDED else seen.code or cause.code,
+            reason=reason.encode("utf-8", "replace").decode()[:512],
+            publication_sha256=seen.publication_sha256,
             observed_at=utc_now(),
         )
         try:
             if stored.state is AttemptState.COMMIT_UNKNOWN:
                 return world.attempts.reconcile_unknown(attempt_sha256, outcome, adjudication)
-            return world.attempts.finalize(attempt_sha256, outcome, receipt)
+            return world.attempts.finalize(attempt_sha256, outcome, seen.receipt)
         except LedgerRule:
             now = world.attempts.read_exact(attempt_sha256)
             if now.state is stored.state:
@@ -185,8 +155,7 @@ class Settler:
         Users this ledger does not know are left alone: they may be another ledger's.
         """
         world = self._world
-        found = usable_names(world.target.control)
-        closed = closed_principals(world.ledger, world.service_id, found)
+        closed = closed_principals(world.ledger, world.service_id, world.usable_names())
         return [name for name, attempt in closed if world.gate_of(attempt).remove_leftover(name) is not None]
 
     def _close_gates(self, attempt_sha256: str, names: Sequence[str]) -> None:
@@ -198,59 +167,6 @@ class Settler:
         except (LedgerUnavailable, LedgerBusy, CommitUnknown, LedgerMismatch):
             gate.close_known()
             raise
-
-    def receipt(
-        self, publication: StoredPublication, milliseconds: dict[str, int], *, reused: bool = False
-    ) -> SnapshotReceipt:
-        """The receipt of a PUBLISHED publication, rebuilt from the ledger's originals."""
-        world, intent = self._world, publication.intent
-        with world.together() as ledger:
-            generation = ledger.publications.generation(intent.generation_sha256)
-            workload_id = ledger.attempts.read_exact(intent.attempt_sha256).identity.workload_id
-        return SnapshotReceipt(
-            family=intent.family,
-            stand_in=is_stand_in(world),
-            state="PUBLISHED",
-            reused=reused,
-            workload_id=workload_id,
-            attempt_sha256=intent.attempt_sha256,
-            intent_sha256=intent.digest(),
-            publication_sha256=publication.record.digest(),
-            target=f"{intent.target.database}.{intent.target.target_table}",
-            target_uuid=intent.generation_uuid,
-            retained_table=f"{intent.target.database}.{intent.target.generation_table}",
-            source=f"{generation.source.connector}:{generation.source.relation}",
-            snapshot_taken_at=generation.source.taken_at,
-            rows=intent.content.rows,
-            row_sum=intent.content.row_sum,
-            source_bytes=generation.source_bytes,
-            wire_bytes=generation.wire_bytes,
-            generation_bytes=generation.generation_bytes,
-            milliseconds=milliseconds,
-        )
-
-    def recorded_receipt(self, attempt_sha256: str) -> SnapshotReceipt | None:
-        """The receipt kept when the attempt succeeded."""
-        kept = self._world.attempts.originals(attempt_sha256, EvidenceKind.RECEIPT)
-        return SnapshotReceipt.parse(kept[-1]) if kept else None
-
-    def _publisher(self, publication: StoredPublication) -> ClickHouseAtomicSnapshotPublisher:
-        world = self._world
-        guard = world.activations.guard(publication.intent.target.guard_id)
-        if guard is None:
-            raise NotEnrolled("the guard of this publication is not enrolled any more")
-        return ClickHouseAtomicSnapshotPublisher(
-            authority=world.authority,
-            store=world.publications,
-            catalog=SnapshotCatalog(world.target.control, guard.enrolment),
-            executor=NoExecutor(),
-        )
-
-
-def is_stand_in(world: World) -> bool:
-    """Whether the target is the local development server; it says so in its display name."""
-    with world.target.control.fresh() as control:
-        return "dpone-local" in control.display_name()
 
 
 def unknown(stored: StoredAttempt) -> PublicationUnknown:
@@ -267,19 +183,3 @@ def unknown(stored: StoredAttempt) -> PublicationUnknown:
 def plan_digest(*values: str) -> str:
     """Digest of an operator's rendered values."""
     return digest_of("\x1f".join(("dpone.plan.v1", *values)).encode())
-
-
-def _unproved(publication: StoredPublication) -> bool:
-    """Unknown because closing or observing failed, not because what was seen contradicts both outcomes."""
-    record = publication.record
-    return record.state is PublicationState.COMMIT_UNKNOWN and (record.closure is None or record.observation is None)
-
-
-def _state(publication: StoredPublication | None, done: bool) -> AttemptState:
-    if publication is None and done:
-        return AttemptState.SUCCEEDED
-    if publication is None or publication.record.state is PublicationState.NOT_PUBLISHED:
-        return AttemptState.FAILED
-    if publication.record.state is PublicationState.PUBLISHED:
-        return AttemptState.SUCCEEDED
-    return AttemptState.COMMIT_UNKNOWN

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
 
-from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
-from airflow_provider_dpone.contracts.identity import generation_name, retired_prefix
-from airflow_provider_dpone.engines.clickhouse.control import NativeControl, require_same_server
-from airflow_provider_dpone.engines.clickhouse.gate import ClickHouseGate
-from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy
-from airflow_provider_dpone.engines.clickhouse.wire import ClickHouseHttp, Login
+from airflow_provider_dpone.contracts.canonical import Document
+from airflow_provider_dpone.contracts.ports import Gate
+from airflow_provider_dpone.contracts.states import AttemptState
 from airflow_provider_dpone.ledger.activations import Guard
+from airflow_provider_dpone.ledger.attempts import StoredAttempt
 from airflow_provider_dpone.ledger.journal import LedgerJournal
 from airflow_provider_dpone.ledger.stores import Stores
 from airflow_provider_dpone.ledger.transaction import Ledger
-from airflow_provider_dpone.publication.authority import LedgerPublicationAuthority
+
+G = TypeVar("G", bound=Gate)
 
 
 def utc_now() -> str:
@@ -25,81 +27,100 @@ def utc_now() -> str:
 
 
 @dataclass(frozen=True)
-class ClickHouseTarget:
-    """Both ends of one ClickHouse server and how one-time users are issued on it."""
+class Observed:
+    """How an attempt ended, as its target shows it."""
 
-    control: NativeControl
-    http: ClickHouseHttp
-    login: Login
-    policy: GatePolicy
+    state: AttemptState
+    receipt: Document | None = None
+    """Kept when the attempt SUCCEEDED."""
+    publication_sha256: str | None = None
+    """Digest of the last record of its publication, where the cell has one."""
+    code: str | None = None
+    reason: str | None = None
+    """What was seen, when that says more than the error that ended the attempt."""
 
-    def service_id(self) -> str:
-        """``serverUUID()``, after proving that both ends have the same."""
-        return require_same_server(self.control, self.http, self.login, query_id=f"dpone-same-server-{utc_now()}")
+
+class Outcomes(Protocol):
+    """Observes how attempts of one cell ended. Never copies, issues or sends anything."""
+
+    def observe(self, stored: StoredAttempt, milliseconds: dict[str, int], done: Document | None) -> Observed:
+        """Look at the target once all gates of the attempt are closed.
+
+        :param done: the receipt of an attempt that itself did all it was admitted for, where its cell makes one.
+        :raises OutcomePending: it cannot be observed now; the guards stay held.
+        """
+        ...
+
+    def last_record(self, stored: StoredAttempt) -> str | None:
+        """Digest of the last record of the attempt's publication, for an outcome that is not observed."""
+        ...
 
 
-@dataclass
-class World:
-    """The ledger's stores and the target, for one task."""
+class World(ABC, Generic[G]):
+    """The ledger's stores and the gates on one target server, for one task.
 
-    ledger: Ledger
-    target: ClickHouseTarget
-    service_id: str
-    checkpoint: Callable[[], None] = lambda: None
-    gates: dict[str, ClickHouseGate] = field(default_factory=dict)
+    :param service_id: incarnation of the target server, as just proved.
+    :param checkpoint: called before each step that issues or claims; raises to stop it.
+    """
 
-    def __post_init__(self) -> None:
-        stores = Stores(self.ledger, self.checkpoint)
+    def __init__(self, ledger: Ledger, service_id: str, checkpoint: Callable[[], None] = lambda: None) -> None:
+        self.ledger = ledger
+        self.service_id = service_id
+        self.checkpoint = checkpoint
+        self.gates: dict[str, G] = {}
+        stores = Stores(ledger, checkpoint)
+        self.stores = stores
         self.attempts, self.activations, self.publications = stores.attempts, stores.activations, stores.publications
         self.together = stores.together
-        self.authority = LedgerPublicationAuthority(stores, self.gate_of)
+
+    @abstractmethod
+    def make_gate(self, attempt_sha256: str, held: Sequence[Guard]) -> G:
+        """The gate of an attempt that holds these guards."""
+
+    @abstractmethod
+    def outcomes(self, stored: StoredAttempt) -> Outcomes:
+        """Who observes how this attempt ended."""
+
+    @abstractmethod
+    def usable_names(self) -> list[str]:
+        """Issued principals on the server that could log in."""
+
+    @abstractmethod
+    def is_stand_in(self) -> bool:
+        """Whether the target is a local development server."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close every connection this world holds open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def journal(self, attempt_sha256: str) -> LedgerJournal:
         """The journal of an attempt."""
         return LedgerJournal(self.ledger, attempt_sha256)
 
-    def gate_of(self, attempt_sha256: str, held: Sequence[Guard] | None = None) -> ClickHouseGate:
+    def gate_of(self, attempt_sha256: str, held: Sequence[Guard] | None = None) -> G:
         """The gate of an attempt, made once: it remembers what this process issued.
 
         :param held: the guards the attempt holds, when the caller knows; otherwise they are read.
         """
         if attempt_sha256 not in self.gates:
             held = self._held(attempt_sha256) if held is None else held
-            self.gates[attempt_sha256] = ClickHouseGate(
-                self.target.control,
-                self.service_id,
-                self.journal(attempt_sha256),
-                self.target.policy,
-                tables=[
-                    (guard.enrolment.marker.database, name)
-                    for guard in held
-                    for name in (guard.enrolment.target_table, generation_name(attempt_sha256))
-                ],
-                checkpoint=self.checkpoint,
-            )
+            self.gates[attempt_sha256] = self.make_gate(attempt_sha256, held)
         return self.gates[attempt_sha256]
+
+    def gates_made(self, attempt_sha256: str | None) -> list[G]:
+        """The gate this process made for an attempt, if it did; asks nobody."""
+        return [gate for sha256, gate in list(self.gates.items()) if sha256 == attempt_sha256]
 
     def _held(self, attempt_sha256: str) -> list[Guard]:
         with self.together() as ledger:
             epochs = ledger.attempts.read_exact(attempt_sha256).identity.guard_epochs
             found = [ledger.activations.guard(held.guard_id) for held in epochs]
         return [guard for guard in found if guard is not None]
-
-    def gates_made(self, attempt_sha256: str | None) -> list[ClickHouseGate]:
-        """The gate this process made for an attempt, if it did; asks nobody."""
-        return [gate for sha256, gate in list(self.gates.items()) if sha256 == attempt_sha256]
-
-    def retained(self, guard_id: str, enrolment: TargetEnrolment, *, but: str = "") -> list[str]:
-        """Names of generations of a guard that still exist on the server: published predecessors and leftovers."""
-        with self.together() as ledger:
-            names = ledger.publications.generations(guard_id)
-            ended = ledger.attempts.digests_ended_on(guard_id)
-        names |= {generation_name(sha256) for sha256 in ended}
-        names.discard(but)
-        retired = [retired_prefix(sha256) for sha256 in ended]
-        rows = self.target.control.query(
-            "SELECT name FROM system.tables WHERE database = {database:String} AND (name IN {names:Array(String)} "
-            "OR substring(name, 1, 24) IN {retired:Array(String)})",
-            {"database": enrolment.marker.database, "names": sorted(names) or [""], "retired": retired or [""]},
-        )
-        return sorted(str(name) for (name,) in rows)

@@ -1,4 +1,4 @@
-"""What an administrator signs off: the marker of a target database and the accepted design of a target table."""
+"""What an administrator signs off: the marker of a target database, and the accepted table or schema in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from airflow_provider_dpone.contracts.canonical import Document, Text, Uuid, require_sorted_unique
-from airflow_provider_dpone.contracts.states import Family
+from airflow_provider_dpone.contracts.states import Connector, Family
 
 MARKER_TABLE = "dpone_marker"
 
@@ -79,3 +79,44 @@ class TargetEnrolment(Document):
     def guard_subject(self) -> str:
         """The physical subject of the guard: the database's UUID and the target name."""
         return f"{self.marker.database_id}/{self.target_table}"
+
+
+class SchemaEnrolment(Document):
+    """The accepted managed schema of a SQL database: what an issued login may be confined to.
+
+    On SQL Server the guard is the whole dedicated database, and ``managed_schemas`` names all of its schemas that are
+    managed; on PostgreSQL it is one schema.
+    """
+
+    schema_name: Literal["dpone.schema_enrolment.v1"] = Field(default="dpone.schema_enrolment.v1")
+    marker: DatabaseMarker
+    managed_schemas: Annotated[tuple[Text, ...], Field(min_length=1)]
+    owner: Text
+    """The role that owns what is in the managed schemas."""
+    administrators: tuple[Text, ...]
+    """Names of roles that may hold write rights there; any other writer refuses admission."""
+    accepted_by: Text
+    accepted_at: Text
+
+    @model_validator(mode="after")
+    def _sets(self) -> SchemaEnrolment:
+        require_sorted_unique(self.managed_schemas, "managed_schemas")
+        require_sorted_unique(self.administrators, "administrators")
+        if self.marker.connector == Connector.POSTGRES and len(self.managed_schemas) != 1:
+            raise ValueError("on PostgreSQL a guard is one schema")
+        return self
+
+    def guard_subject(self) -> str:
+        """The physical subject of the guard: the database, on PostgreSQL with its schema."""
+        if self.marker.connector == Connector.POSTGRES:
+            return f"{self.marker.database_id}/{self.managed_schemas[0]}"
+        return self.marker.database_id
+
+
+Enrolment = TargetEnrolment | SchemaEnrolment
+
+
+def parse_enrolment(raw: bytes) -> Enrolment:
+    """The enrolment document of either kind from its complete canonical bytes."""
+    kind = SchemaEnrolment if b'"dpone.schema_enrolment.v1"' in raw else TargetEnrolment
+    return kind.parse(raw)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 
 from airflow_provider_dpone.contracts.canonical import Document
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
+from airflow_provider_dpone.contracts.proofs import GateClosure, QuiescenceObservation
 from airflow_provider_dpone.contracts.publication import (
     CatalogObservation,
     GenerationRecord,
@@ -117,6 +118,26 @@ class PrincipalJournal(Protocol):
     def end_dispatch(self, *, dispatch_id: str, state: DispatchState, note: str) -> None: ...
 
 
+class Gate(Protocol):
+    """Closes the principals of one attempt; how they are issued differs by server."""
+
+    def close(self, name: str) -> tuple[GateClosure, QuiescenceObservation] | None:
+        """Close a principal for good, on the server and in the ledger; resumes wherever an earlier closing stopped.
+
+        :returns: the evidence as it was recorded; None when the ledger has somebody else's already.
+        :raises GateNotClosed: closing could not be proved; the gate stays CLOSING.
+        """
+        ...
+
+    def close_known(self, wait: float | None = None) -> None:
+        """Close every principal this process issued, on the server alone; the ledger is written by whoever settles."""
+        ...
+
+    def remove_leftover(self, name: str) -> object | None:
+        """Remove a principal that came back although its gate is CLOSED; None when there is none that can log in."""
+        ...
+
+
 @dataclass(frozen=True)
 class OpenedGeneration:
     """A generation whose complete evidence was reopened and found true now."""
@@ -205,6 +226,7 @@ __all__ = [
     "ClickHouseControl",
     "ClickHouseSnapshotCatalog",
     "ClickHouseSnapshotExecutor",
+    "Gate",
     "IssuedCredential",
     "JournaledPrincipal",
     "OpenedGeneration",

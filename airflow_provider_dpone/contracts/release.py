@@ -26,6 +26,16 @@ class WorkloadDeclaration(Document):
     target_relation: Text
     control_conn_id: Text
     options: dict[str, Text | int | bool | None]
+    writes: tuple[Text, ...] = ()
+    """Every other relation it can write below its target: models, intermediate, backup and helper names, sorted."""
+    reads: tuple[Text, ...] = ()
+    """Relations it reads besides its source; recorded, they admit nothing."""
+
+    @model_validator(mode="after")
+    def _sets(self) -> WorkloadDeclaration:
+        require_sorted_unique(self.writes, "writes")
+        require_sorted_unique(self.reads, "reads")
+        return self
 
     def __lt__(self, other: WorkloadDeclaration) -> bool:
         return self.workload_id < other.workload_id

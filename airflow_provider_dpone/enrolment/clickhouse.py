@@ -13,7 +13,7 @@ from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.contracts.enrolment import MARKER_TABLE, DatabaseMarker, TargetEnrolment
 from airflow_provider_dpone.contracts.ports import ClickHouseControl
 from airflow_provider_dpone.contracts.states import Connector, Family
-from airflow_provider_dpone.engines.clickhouse.catalog import CatalogView, read_catalog
+from airflow_provider_dpone.engines.clickhouse.catalog import CatalogView, TableFacts, read_catalog, read_tables
 from airflow_provider_dpone.engines.clickhouse.quoting import identifier, literal, table
 from airflow_provider_dpone.errors import (
     EnrolledElsewhere,
@@ -66,7 +66,7 @@ def require_as_enrolled(view: CatalogView, guard: Guard, *, generation: str | No
 
     :raises TargetChanged: another table or design under the name. :raises TargetUnsupported, AmbientWriter: see there.
     """
-    enrolment = guard.enrolment
+    enrolment = guard.table
     where = f"{enrolment.marker.database}.{enrolment.target_table}"
     if view.start.service_id != enrolment.marker.service_id or view.database_uuid != enrolment.marker.database_id:
         raise TargetChanged(f"{where} lies on another server or in another database than the enrolled one")
@@ -85,6 +85,30 @@ def require_as_enrolled(view: CatalogView, guard: Guard, *, generation: str | No
                 f"the design of {enrolment.marker.database}.{name} is not the accepted one; "
                 "run `dpone-airflow enroll` again to accept a new design of the target"
             )
+
+
+def require_target(control: ClickHouseControl, guard: Guard, *, generation: str | None = None) -> None:
+    """The target is as enrolled, the generation of its design, and nothing new is attached, seen now.
+
+    :raises Refused: it is not; nothing was changed.
+    """
+    enrolment = guard.table
+    names = [enrolment.target_table, *([generation] if generation else [])]
+    with control.fresh() as fresh:
+        require_marker(fresh, enrolment)
+        view = read_catalog(fresh, enrolment.marker.database, names, administrators=enrolment.administrators)
+    require_as_enrolled(view, guard, generation=generation)
+
+
+def generation_facts(control: ClickHouseControl, guard: Guard, generation: str) -> TableFacts:
+    """The generation as the catalog shows it now beside the target as enrolled; what surrounds them is not read.
+
+    :raises Refused: either is otherwise.
+    """
+    enrolment = guard.table
+    view = read_tables(control, enrolment.marker.database, [enrolment.target_table, generation])
+    require_as_enrolled(view, guard, generation=generation)
+    return view.table(generation)
 
 
 def enrol(

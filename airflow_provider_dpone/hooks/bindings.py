@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
+from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_dpone.activation.coordinator import Bindings, CompositionActivationCoordinator, ResolvedTarget
@@ -18,19 +20,34 @@ from airflow_provider_dpone.hooks.source import source_connector
 
 
 def resolve_target(declaration: WorkloadDeclaration) -> ResolvedTarget:
-    """Server incarnation and database UUID behind a declared ClickHouse target."""
+    """Where the declared target physically is: its connection's type decides how that is asked.
+
+    :raises TargetUnsupported: no target can be behind such a connection, or it does not exist.
+    """
+    with _naming(declaration.target_conn_id):
+        conn_type = str(BaseHook.get_connection(declaration.target_conn_id).conn_type)
+        resolve = _RESOLVERS.get(conn_type)
+        if resolve is None:
+            raise TargetUnsupported(
+                f"connection {declaration.target_conn_id!r} has type {conn_type!r}; "
+                f"a target is one of {', '.join(sorted(_RESOLVERS))}"
+            )
+        return resolve(declaration)
+
+
+def _clickhouse(declaration: WorkloadDeclaration) -> ResolvedTarget:
     database, table = split_table(declaration.target_relation)
-    with (
-        _naming(declaration.target_conn_id),
-        DponeClickHouseHook(clickhouse_conn_id=declaration.target_conn_id).control() as control,
-    ):
+    with DponeClickHouseHook(clickhouse_conn_id=declaration.target_conn_id).control() as control:
         rows = control.query(
             "SELECT toString(serverUUID()), toString(uuid) FROM system.databases WHERE name = {name:String}",
             {"name": database},
         )
     if len(rows) != 1:
         raise TargetUnsupported(f"database {database} does not exist behind {declaration.target_conn_id!r}")
-    return ResolvedTarget(Connector.CLICKHOUSE, str(rows[0][0]), str(rows[0][1]), table)
+    return ResolvedTarget(Connector.CLICKHOUSE, str(rows[0][0]), f"{rows[0][1]}/{table}", (table,))
+
+
+_RESOLVERS: Final[dict[str, Callable[[WorkloadDeclaration], ResolvedTarget]]] = {"clickhouse": _clickhouse}
 
 
 def resolve_source(conn_id: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
-from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
+from airflow_provider_dpone.contracts.enrolment import Enrolment, SchemaEnrolment, TargetEnrolment, parse_enrolment
 from airflow_provider_dpone.contracts.identity import GuardEpoch, guard_id
 from airflow_provider_dpone.contracts.release import ActivationRequest, Release
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, Connector
@@ -20,6 +20,7 @@ from airflow_provider_dpone.errors import (
     GuardHeld,
     LedgerRule,
     ReleaseChanging,
+    TargetUnsupported,
 )
 from airflow_provider_dpone.ledger.schema import (
     EvidenceKind,
@@ -40,11 +41,31 @@ class Guard:
     connector: Connector
     service_id: str
     subject: str
-    enrolment: TargetEnrolment
+    enrolment: Enrolment
     enrolment_sha256: str
-    target_uuid: str
+    target_uuid: str | None
+    """UUID of the table last published or enrolled under the name; null where the guard is no table."""
     epoch: int
     owner_sha256: str | None
+
+    @property
+    def table(self) -> TargetEnrolment:
+        """The enrolment of a guard that is a table."""
+        if not isinstance(self.enrolment, TargetEnrolment):
+            raise TargetUnsupported(f"{self.subject} is enrolled as a schema, not as a table")
+        return self.enrolment
+
+    @property
+    def carried(self) -> str:
+        """UUID of the table last published or enrolled under the name of a guard that is a table."""
+        return self.target_uuid or self.table.target_uuid
+
+    @property
+    def schema(self) -> SchemaEnrolment:
+        """The enrolment of a guard that is a schema or database."""
+        if not isinstance(self.enrolment, SchemaEnrolment):
+            raise TargetUnsupported(f"{self.subject} is enrolled as a table, not as a schema")
+        return self.enrolment
 
 
 @dataclass(frozen=True)
@@ -73,7 +94,7 @@ def _original(connection: Connection, sha256: bytes) -> bytes:
 
 
 def _guard(connection: Connection, row: Any) -> Guard:
-    enrolment = TargetEnrolment.parse(_original(connection, bytes(row["enrolment_sha256"])))
+    enrolment = parse_enrolment(_original(connection, bytes(row["enrolment_sha256"])))
     return Guard(
         guard_id=str(hexed(row["guard_id"])),
         connector=Connector(row["connector"]),
@@ -81,7 +102,7 @@ def _guard(connection: Connection, row: Any) -> Guard:
         subject=row["subject"],
         enrolment=enrolment,
         enrolment_sha256=str(hexed(row["enrolment_sha256"])),
-        target_uuid=str(row["target_uuid"]),
+        target_uuid=None if row["target_uuid"] is None else str(row["target_uuid"]),
         epoch=row["epoch"],
         owner_sha256=hexed(row["owner_sha256"]),
     )
@@ -95,8 +116,8 @@ class CompositionActivationStore:
 
     # --- enrolment (administrator) ---
 
-    def enrol(self, enrolment: TargetEnrolment) -> str:
-        """Accept a target, or accept its present table and design again; return the guard's id.
+    def enrol(self, enrolment: Enrolment) -> str:
+        """Accept a target, or accept its present state again; return the guard's id.
 
         :raises GuardHeld: an attempt holds the guard; settle it first.
         """
@@ -106,7 +127,8 @@ class CompositionActivationStore:
         def change(tx: Tx) -> None:
             sha256 = digest_bytes(tx.record(EvidenceKind.ENROLMENT, identity, enrolment))
             key = {"guard_id": digest_bytes(identity)}
-            accepted = {"enrolment_sha256": sha256, "target_uuid": uuid.UUID(enrolment.target_uuid)}
+            carried = uuid.UUID(enrolment.target_uuid) if isinstance(enrolment, TargetEnrolment) else None
+            accepted = {"enrolment_sha256": sha256, "target_uuid": carried}
             row = tx.row(guard, **key)
             if row is None:
                 tx.insert(
@@ -173,10 +195,10 @@ class CompositionActivationStore:
                 if row["owner_sha256"] is not None:
                     owner = tx.row(activation, activation_sha256=row["owner_sha256"])
                     where = owner["environment"] if owner else "?"
+                    what = resource.subject.partition("/")[2] or resource.subject
                     raise ActivationRefused(
-                        f"table {resource.subject.partition('/')[2]} is owned by a release of environment {where!r}, "
-                        f"and one table has one owner: take it out of that release, or retire the release "
-                        f"(`dpone-airflow retire --environment {where}`)",
+                        f"{what} is owned by a release of environment {where!r}, and a target has one owner: take "
+                        f"it out of that release, or retire the release (`dpone-airflow retire --environment {where}`)",
                         owner=hexed(row["owner_sha256"]),
                     )
                 epoch = row["epoch"] + 1

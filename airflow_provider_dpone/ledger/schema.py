@@ -121,11 +121,12 @@ guard = Table(
     Column("service_id", String(256), nullable=False),
     Column("subject", String(512), nullable=False),
     _digest("enrolment_sha256", ForeignKey(evidence.c.evidence_sha256)),
-    Column("target_uuid", Uuid, nullable=False),
+    Column("target_uuid", Uuid, nullable=True),
     Column("epoch", BigInteger, nullable=False),
     _digest("owner_sha256", ForeignKey(activation.c.activation_sha256), nullable=True),
     UniqueConstraint("connector", "service_id", "subject", name="uq_guard_subject"),
     CheckConstraint("epoch >= 0 AND (owner_sha256 IS NULL OR epoch > 0)", name="ck_guard_epoch"),
+    CheckConstraint("target_uuid IS NOT NULL OR connector <> 'clickhouse'", name="ck_guard_target"),
 )
 
 activation_guard = Table(

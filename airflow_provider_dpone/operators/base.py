@@ -14,13 +14,13 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_dpone.attempts.steps import StopFlag
-from airflow_provider_dpone.attempts.world import ClickHouseTarget, World
+from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.naming import split_table
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DeclarationInvalid, DponeError, GuardHeld
-from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
 from airflow_provider_dpone.hooks.control import DponeControlHook
+from airflow_provider_dpone.hooks.targets import world_behind
 from airflow_provider_dpone.listeners.binding import bound_coordinates
 from airflow_provider_dpone.operators.scheduler import finished
 from airflow_provider_dpone.triggers.guard import GuardTrigger
@@ -36,7 +36,6 @@ class WorkloadOperator(BaseOperator):
     """Base of operators that are workloads of a release.
 
     :param target_conn_id: literal Airflow connection of the target server.
-    :param target_table: literal ``database.table``.
     :param control_conn_id: literal Airflow connection of the control database.
     :param environment: name of the environment whose active release must contain this task.
     :param guard_wait: how long to wait, deferred, for another run that holds the target; then a person decides.
@@ -52,7 +51,6 @@ class WorkloadOperator(BaseOperator):
         self,
         *,
         target_conn_id: str,
-        target_table: str,
         control_conn_id: str = "dpone_control",
         environment: str = "default",
         guard_wait: timedelta = timedelta(hours=1),
@@ -60,8 +58,6 @@ class WorkloadOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.target_conn_id = literal("target_conn_id", target_conn_id)
-        self.target_table = literal("target_table", target_table)
-        split_table(self.target_table)
         self.control_conn_id = literal("control_conn_id", control_conn_id)
         self.environment = literal("environment", environment)
         self.guard_wait = guard_wait
@@ -72,7 +68,7 @@ class WorkloadOperator(BaseOperator):
         """What this task declares to a release, as written (nothing rendered)."""
         raise NotImplementedError
 
-    def run_attempt(self, world: World, coordinates: TaskCoordinates, context: Any) -> Any:
+    def run_attempt(self, world: Any, coordinates: TaskCoordinates, context: Any) -> Any:
         """Run one admitted attempt and return its receipt as a dict."""
         raise NotImplementedError
 
@@ -108,8 +104,7 @@ class WorkloadOperator(BaseOperator):
     def _run(self, context: Any, waiting_since: datetime) -> Any:
         try:
             coordinates = bound_coordinates()
-            world = self.world()
-            with world.target.control:  # no connection is left open when execute returns
+            with self.world() as world:  # no connection is left open when execute returns
                 return self.run_attempt(world, coordinates, context)
         except GuardHeld as held:
             self._wait(held, waiting_since)
@@ -131,12 +126,9 @@ class WorkloadOperator(BaseOperator):
             method_name="resume",
         )
 
-    def world(self) -> World:
+    def world(self) -> World[Any]:
         """Ledger and target behind the connections."""
-        hook = DponeClickHouseHook(clickhouse_conn_id=self.target_conn_id)
-        target = ClickHouseTarget(hook.control(), hook.http(), hook.login(), hook.gate_policy())
-        ledger = DponeControlHook(self.control_conn_id).ledger()
-        return World(ledger, target, target.service_id(), self._stop.check)
+        return world_behind(DponeControlHook(self.control_conn_id).ledger(), self.target_conn_id, self._stop.check)
 
     def workload_id(self, coordinates: TaskCoordinates) -> str:
         """``dag.task``, with ``[index]`` for a mapped task."""
@@ -146,6 +138,18 @@ class WorkloadOperator(BaseOperator):
     def scheduler_view(self) -> Any:
         """Whether Airflow reports another task instance finished."""
         return finished
+
+
+class TableOperator(WorkloadOperator):
+    """Base of workloads whose target is one table.
+
+    :param target_table: literal ``database.table`` (``schema.table`` on SQL Server and PostgreSQL).
+    """
+
+    def __init__(self, *, target_table: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.target_table = literal("target_table", target_table)
+        split_table(self.target_table)
 
 
 def literal(name: str, value: str) -> str:

@@ -9,11 +9,11 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_dpone.attempts.settle import Cause, Settler
 from airflow_provider_dpone.attempts.steps import StopFlag
-from airflow_provider_dpone.attempts.world import ClickHouseTarget, World
+from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import ActivationMissing, DponeError
-from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
 from airflow_provider_dpone.hooks.control import DponeControlHook
+from airflow_provider_dpone.hooks.targets import world_behind
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore, StoredAttempt
 from airflow_provider_dpone.ledger.transaction import Ledger
@@ -97,16 +97,9 @@ def declaration_of(ledger: Ledger, stored: StoredAttempt) -> WorkloadDeclaration
     raise ActivationMissing(f"the release of attempt {stored.sha256} does not contain {stored.identity.workload_id}")
 
 
-def world_of(ledger: Ledger, stored: StoredAttempt) -> World:
+def world_of(ledger: Ledger, stored: StoredAttempt) -> World[Any]:
     """Ledger and target of an attempt, through its declared connection."""
     return world_behind(ledger, declaration_of(ledger, stored).target_conn_id)
-
-
-def world_behind(ledger: Ledger, target_conn_id: str) -> World:
-    """Ledger and target behind a connection."""
-    hook = DponeClickHouseHook(clickhouse_conn_id=target_conn_id)
-    target = ClickHouseTarget(hook.control(), hook.http(), hook.login(), hook.gate_policy())
-    return World(ledger, target, target.service_id())
 
 
 def settle_one(ledger: Ledger, stored: StoredAttempt) -> StoredAttempt:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_dpone.attempts.retention import RetentionCell, RetentionWork
-from airflow_provider_dpone.attempts.world import World
+from airflow_provider_dpone.attempts.cells.retention import RetentionCell, RetentionWork
+from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DeclarationInvalid
-from airflow_provider_dpone.operators.base import WorkloadOperator
+from airflow_provider_dpone.operators.base import TableOperator
 
 
-class RetentionOperator(WorkloadOperator):
+class RetentionOperator(TableOperator):
     """Keep the newest retained generations of a target and drop the rest, each proved before it is dropped.
 
     :param keep: predecessors to keep (0 keeps none); leftovers of failed attempts are always removed.
@@ -42,7 +42,7 @@ class RetentionOperator(WorkloadOperator):
             options={"keep": self.keep},
         )
 
-    def run_attempt(self, world: World, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
+    def run_attempt(self, world: ClickHouseWorld, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
         """Admit and remove; the receipt."""
         work = RetentionWork(
             declaration=self.declaration(self.workload_id(coordinates)),

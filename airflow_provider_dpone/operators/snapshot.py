@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from airflow_provider_dpone.attempts.snapshot import SnapshotCell, SnapshotWork
-from airflow_provider_dpone.attempts.world import World
+from airflow_provider_dpone.attempts.cells.snapshot import SnapshotCell, SnapshotWork
+from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.receipts import SnapshotReceipt
@@ -15,10 +15,10 @@ from airflow_provider_dpone.engines.postgres.catalog import parse_relation
 from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.hooks.source import source_params
 from airflow_provider_dpone.listeners.binding import remember_success
-from airflow_provider_dpone.operators.base import WorkloadOperator, literal
+from airflow_provider_dpone.operators.base import TableOperator, literal
 
 
-class ClickHouseSnapshotOperator(WorkloadOperator):
+class ClickHouseSnapshotOperator(TableOperator):
     """Copy a complete, consistent snapshot of a table into ClickHouse and swap it in, admitted and observed.
 
     :param source_conn_id: literal Airflow connection of the source database (read only).
@@ -69,7 +69,7 @@ class ClickHouseSnapshotOperator(WorkloadOperator):
             options={"min_rows": min_rows, **self.limits.effective().model_dump(exclude={"schema_name"})},
         )
 
-    def run_attempt(self, world: World, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
+    def run_attempt(self, world: ClickHouseWorld, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
         """Admit, copy, publish; the receipt."""
         schema, name = parse_relation(self.source_table)
         try:

@@ -48,7 +48,7 @@ class LedgerPublicationAuthority:
         _require_guard(stored, record.target.guard_id, guard)
         if guard is None or guard.enrolment_sha256 != record.target.enrolment_sha256:
             raise DocumentInvalid("the enrolment changed since the generation was built")
-        if guard.target_uuid != record.old_target_uuid or guard.enrolment.design.digest() != record.design_sha256:
+        if guard.target_uuid != record.old_target_uuid or guard.table.design.digest() != record.design_sha256:
             raise DocumentInvalid("the generation was built beside another table than the guard's")
         ingest = _one(principals, Purpose.INGEST)
         if ingest.state is not GateState.CLOSED or ingest.closure_sha256 != record.closed_ingest_sha256:

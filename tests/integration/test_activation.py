@@ -52,7 +52,7 @@ def _coordinator(
         [(server, uuid)] = world.ch(
             f"SELECT toString(serverUUID()), toString(uuid) FROM system.databases WHERE name = '{database}'"
         )
-        return ResolvedTarget(Connector.CLICKHOUSE, server, uuid, table)
+        return ResolvedTarget(Connector.CLICKHOUSE, server, f"{uuid}/{table}", (table,))
 
     return CompositionActivationCoordinator(
         ledger=ledger or world.ledger.runtime(), bindings=Bindings(lambda conn_id: source, resolve)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_dpone.attempts import snapshot
+from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
 from airflow_provider_dpone.attempts.settle import Cause, Settler
 from airflow_provider_dpone.attempts.steps import StopFlag
-from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.proofs import Adjudication
 from airflow_provider_dpone.contracts.states import AttemptState, PublicationState, Purpose
@@ -75,9 +75,9 @@ def _count(world: SnapshotWorld, table: str = "orders") -> int:
     return int(world.ch(f"SELECT count() FROM {world.database}.{table}")[0][0])
 
 
-def _world(orders: SnapshotWorld, *, admin: bool = False) -> World:
+def _world(orders: SnapshotWorld, *, admin: bool = False) -> ClickHouseWorld:
     target = orders.target()
-    return World(orders.ledger.admin() if admin else orders.ledger.runtime(), target, target.service_id())
+    return ClickHouseWorld(orders.ledger.admin() if admin else orders.ledger.runtime(), target, target.service_id())
 
 
 def _killed(orders: SnapshotWorld, point: str, kind: str, prefix: str) -> None:
@@ -510,7 +510,7 @@ def test_an_attempt_that_cannot_be_settled_is_fenced_all_the_same(orders: Snapsh
     _killed(orders, "checked", "Insert", "dpone_ingest")
     reachable = _world(orders)
     [stored] = reachable.attempts.all_open()
-    cut_off = World(orders.ledger.runtime(), orders.target(native_port=1), reachable.service_id)
+    cut_off = ClickHouseWorld(orders.ledger.runtime(), orders.target(native_port=1), reachable.service_id)
     with pytest.raises(GateNotClosed):
         Settler(cut_off).settle(stored, Cause("DPONE_FENCED", "test"))
     assert reachable.attempts.read_exact(stored.sha256).fenced

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
 from airflow_provider_dpone.attempts.settle import Cause, Settler
 from airflow_provider_dpone.attempts.steps import StopFlag
-from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.proofs import Adjudication
 from airflow_provider_dpone.contracts.states import AttemptState
@@ -310,7 +310,7 @@ def test_server_down_while_settling_keeps_the_guard_and_a_later_try_settles(orde
     assert local is not None
     stored = CompositionAttemptStore(orders.ledger.runtime()).all_open()[0]
     target = orders.target()
-    world = World(orders.ledger.runtime(), target, target.service_id())
+    world = ClickHouseWorld(orders.ledger.runtime(), target, target.service_id())
     local.kill()
     with pytest.raises(Exception, match="DPONE_"):
         Settler(world).settle(stored, Cause("DPONE_FENCED", "test"))
@@ -451,7 +451,7 @@ def test_contradictory_tables_are_commit_unknown_until_an_administrator_decides(
         attempt_sha256=stored.sha256, state=AttemptState.FAILED, decided_by="dba",
         statement="the retained table was dropped by hand; the target carries the new rows", decided_at="2026-01-01T00:00:00Z",
     )  # fmt: skip
-    world = World(admin, target, target.service_id())
+    world = ClickHouseWorld(admin, target, target.service_id())
     ended = Settler(world).resolve(stored.sha256, Cause("DPONE_ADJUDICATED", "by hand"), adjudication=signed)
     assert ended.state is AttemptState.FAILED
     with pytest.raises(TargetChanged):

@@ -35,12 +35,12 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> Any:
 def _ends(error: BaseException, *, stopped: bool = False) -> BaseException:
     class Failing(WorkloadOperator):
         def world(self) -> Any:
-            return types.SimpleNamespace(target=types.SimpleNamespace(control=contextlib.nullcontext()))
+            return contextlib.nullcontext()
 
         def run_attempt(self, world: Any, coordinates: Any, context: Any) -> Any:
             raise error
 
-    operator = Failing(task_id="t", target_conn_id="c", target_table="a.b")
+    operator = Failing(task_id="t", target_conn_id="c")
     if stopped:
         operator.on_kill()
     with pytest.raises(BaseException) as caught:  # noqa: PT011 - its kind is what is looked at

@@ -11,10 +11,11 @@ import logging
 import uuid
 from dataclasses import dataclass
 
-from airflow_provider_dpone.attempts.admission import Admissible, Admission
-from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler, plan_digest
-from airflow_provider_dpone.attempts.steps import Steps, StopFlag
-from airflow_provider_dpone.attempts.world import World
+from airflow_provider_dpone.attempts.admission import Admissible
+from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
+from airflow_provider_dpone.attempts.protocol import AttemptProtocol
+from airflow_provider_dpone.attempts.settle import SchedulerView, plan_digest
+from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.contracts.identity import TaskCoordinates, generation_name, retired_name, retired_prefix
 from airflow_provider_dpone.contracts.receipts import RetentionReceipt
@@ -22,7 +23,8 @@ from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import AttemptState, DispatchState, PublicationState, Purpose
 from airflow_provider_dpone.engines.clickhouse.quoting import table
 from airflow_provider_dpone.engines.clickhouse.rights import remover_rights
-from airflow_provider_dpone.errors import AnswerLost, DponeError, GateNotClosed, RemovalRefused, ServerRefused
+from airflow_provider_dpone.enrolment.clickhouse import require_target
+from airflow_provider_dpone.errors import AnswerLost, RemovalRefused, ServerRefused
 from airflow_provider_dpone.ledger.schema import EvidenceKind
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,10 @@ class RetentionWork:
     keep: int
     """Published predecessors to keep, newest first; leftovers of failed attempts are always removed."""
 
+    def plan_sha256(self) -> str:
+        """Digest of what the author's values decide."""
+        return plan_digest(self.declaration.digest(), str(self.keep))
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -48,57 +54,36 @@ class Candidate:
     bytes: int
 
 
-class RetentionCell:
+class RetentionCell(AttemptProtocol[ClickHouseWorld, RetentionReceipt]):
     """Runs one retention attempt."""
 
-    def __init__(self, world: World, work: RetentionWork, stop: StopFlag, finished: SchedulerView) -> None:
-        self._world = world
-        self._work = work
-        self._steps = Steps(stop, work.declaration.workload_id)
-        self._settler = Settler(world)
-        self._admission = Admission(world, self._settler, finished)
-        self._attempt: str | None = None
+    receipt_type = RetentionReceipt
 
-    def run(self) -> RetentionReceipt:
-        """Remove what may go; the receipt names what was removed and kept.
+    def __init__(self, world: ClickHouseWorld, work: RetentionWork, stop: StopFlag, finished: SchedulerView) -> None:
+        super().__init__(world, work, stop, finished)
+        self._work: RetentionWork = work
+        self._removable: list[Candidate] = []
+        self._kept: list[str] = []
 
-        :raises DponeError: with its code; what was not provably ours was left in place.
-        """
-        work, steps, world = self._work, self._steps, self._world
-        with steps("admission", "looking at the active release and earlier attempts"):
-            admissible = self._admission.admissible(work.environment, work.declaration, work.coordinates)
-            self._admission.look(admissible)
-        removable, kept = self._candidates(admissible)
-        if not removable:
-            steps.say("nothing to remove")
-            return self._receipt(admissible, [], kept)
-        plan = plan_digest(work.declaration.digest(), str(work.keep), *(c.name for c in removable))
-        identity = admissible.identity(work.coordinates, plan)
-        removed: list[Candidate] = []
-        try:
-            self._attempt = world.attempts.admit_once(identity)
-            for candidate in removable:
-                with steps("remove", f"removing {admissible.database}.{candidate.name}"):
-                    self._remove(admissible, candidate)
-                removed.append(candidate)
-        except BaseException as error:
-            if self._attempt is None and not isinstance(error, Exception):
-                self._attempt = self._admission.interrupted(identity)
-            if self._attempt is None:
-                raise
-            self._end(error.code if isinstance(error, DponeError) else type(error).__name__, str(error))
-            raise
-        self._end(None, f"removed {len(removed)}")
-        return self._receipt(admissible, removed, kept)
+    def preflight(self, admissible: Admissible) -> None:
+        """The target is as enrolled; what may go and what stays is known."""
+        require_target(self.world.target.control, admissible.guard)
+        self._removable, self._kept = self._candidates(admissible)
 
-    def kill(self) -> None:
-        """Take every right away on the server, now, without the ledger."""
-        for gate in self._world.gates_made(self._attempt):
-            gate.close_known(wait=2.0)
+    def reusable(self, admissible: Admissible) -> RetentionReceipt | None:
+        """With nothing to remove, nothing is admitted."""
+        return None if self._removable else self._receipt(admissible, [])
 
-    @property
-    def attempt_sha256(self) -> str | None:
-        return self._attempt
+    def plan_sha256(self) -> str:
+        """The plan names what is removed."""
+        return plan_digest(self._work.plan_sha256(), *(c.name for c in self._removable))
+
+    def perform(self, admissible: Admissible) -> RetentionReceipt:
+        """Remove what may go; what turns out not to be ours is left in place."""
+        for candidate in self._removable:
+            with self.steps("remove", f"removing {admissible.database}.{candidate.name}"):
+                self._remove(admissible, candidate)
+        return self._receipt(admissible, self._removable)
 
     # --- steps ---
 
@@ -109,7 +94,7 @@ class RetentionCell:
         a broken-off removal gave it. Anything else under a failed attempt's name is its leftover, unless that table
         was ever live on this target: then somebody swapped it in or out by hand, and it stays.
         """
-        world, guard = self._world, admissible.guard
+        world, guard = self.world, admissible.guard
         published = [
             p for p in world.publications.of_guard(guard.guard_id) if p.record.state is PublicationState.PUBLISHED
         ]
@@ -139,7 +124,7 @@ class RetentionCell:
 
     def _present(self, admissible: Admissible, names: list[str], ended: list[str]) -> list[Candidate]:
         """Tables under these names, or under a name some retention attempt of the guard gave to one."""
-        rows = self._world.target.control.query(
+        rows = self.world.target.control.query(
             "SELECT name, toString(uuid), total_bytes FROM system.tables WHERE database = {database:String} "
             "AND (name IN {names:Array(String)} OR substring(name, 1, 24) IN {retired:Array(String)}) ORDER BY name",
             {
@@ -151,9 +136,8 @@ class RetentionCell:
         return [Candidate(str(name), str(carried), int(size or 0)) for name, carried, size in rows]
 
     def _remove(self, admissible: Admissible, candidate: Candidate) -> None:
-        world = self._world
-        assert self._attempt is not None
-        database, attempt = admissible.database, self._attempt
+        world = self.world
+        database, attempt = admissible.database, self.attempt
         fresh = retired_name(attempt, candidate.uuid)
         world.attempts.require_acting(attempt)
         control = world.target.control
@@ -198,21 +182,13 @@ class RetentionCell:
                 f"{refused.details.get('server_code') if refused else 'unknown'}); renamed back, cleanup stays pending",
             ) from refused
 
-    def _end(self, code: str | None, reason: str) -> None:
-        assert self._attempt is not None
-        try:
-            self._settler.resolve(self._attempt, Cause(code, reason), done=code is None)
-        except GateNotClosed as doubt:
-            logger.warning("attempt %s stays open: %s; the next try or the reaper settles it", self._attempt, doubt)
-            raise
-
-    def _receipt(self, admissible: Admissible, removed: list[Candidate], kept: list[str]) -> RetentionReceipt:
+    def _receipt(self, admissible: Admissible, removed: list[Candidate]) -> RetentionReceipt:
         return RetentionReceipt(
             family=admissible.activation.request.family,
             workload_id=self._work.declaration.workload_id,
-            attempt_sha256=self._attempt,
+            attempt_sha256=self.attempt_sha256,
             target=f"{admissible.database}.{admissible.table}",
             removed=tuple(c.name for c in removed),
-            kept=tuple(sorted(kept)),
+            kept=tuple(sorted(self._kept)),
             freed_bytes=sum(c.bytes for c in removed),
         )

@@ -9,10 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from airflow_provider_dpone.attempts.admission import Admissible, Admission
-from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler, plan_digest, unknown
-from airflow_provider_dpone.attempts.steps import Steps, StopFlag
-from airflow_provider_dpone.attempts.world import World
+from airflow_provider_dpone.attempts.admission import Admissible
+from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld, PublicationOutcomes
+from airflow_provider_dpone.attempts.protocol import AttemptProtocol
+from airflow_provider_dpone.attempts.settle import SchedulerView, plan_digest
+from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.contracts.columns import TableAggregates
 from airflow_provider_dpone.contracts.identity import TaskCoordinates, generation_name
 from airflow_provider_dpone.contracts.limits import LimitsDocument
@@ -25,7 +26,7 @@ from airflow_provider_dpone.contracts.publication import (
 )
 from airflow_provider_dpone.contracts.receipts import SnapshotReceipt
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.contracts.states import AttemptState, DispatchState, Purpose
+from airflow_provider_dpone.contracts.states import DispatchState, PublicationState, Purpose
 from airflow_provider_dpone.engines.clickhouse.aggregates import read_aggregates
 from airflow_provider_dpone.engines.clickhouse.content import read_content
 from airflow_provider_dpone.engines.clickhouse.design import render_create
@@ -38,7 +39,7 @@ from airflow_provider_dpone.engines.clickhouse.wire import HttpDispatch
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
 from airflow_provider_dpone.engines.postgres.snapshot import PostgresSnapshot, describe_table, open_snapshot
 from airflow_provider_dpone.engines.postgres.types import explain
-from airflow_provider_dpone.enrolment.clickhouse import require_marker
+from airflow_provider_dpone.enrolment.clickhouse import generation_facts, require_marker, require_target
 from airflow_provider_dpone.errors import (
     AnswerLost,
     CeilingExceeded,
@@ -48,6 +49,7 @@ from airflow_provider_dpone.errors import (
     ReconciliationFailed,
     ServerRefused,
 )
+from airflow_provider_dpone.ledger.activations import Guard
 from airflow_provider_dpone.ledger.schema import EvidenceKind
 from airflow_provider_dpone.publication.publisher import ClickHouseAtomicSnapshotPublisher
 from airflow_provider_dpone.transfer.convert import Conversion, plan_conversion
@@ -93,87 +95,67 @@ class _Copied:
     closed_ingest_sha256: str
 
 
-class SnapshotCell:
-    """Runs one snapshot attempt from admission to its observed end."""
+class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
+    """Runs one snapshot attempt."""
 
-    def __init__(self, world: World, work: SnapshotWork, stop: StopFlag, finished: SchedulerView) -> None:
-        self._world = world
-        self._work = work
-        self._stop = stop
-        self._steps = Steps(stop, work.declaration.workload_id)
-        self._settler = Settler(world)
-        self._admission = Admission(world, self._settler, finished)
+    receipt_type = SnapshotReceipt
+
+    def __init__(self, world: ClickHouseWorld, work: SnapshotWork, stop: StopFlag, finished: SchedulerView) -> None:
+        super().__init__(world, work, stop, finished)
+        self._work: SnapshotWork = work
+        self._conversion: Conversion | None = None
+        self._planned_for = ""
         self._sending: HttpDispatch | None = None
-        self._attempt: str | None = None
 
-    def run(self) -> SnapshotReceipt:
-        """Admit, copy, reconcile, publish, observe; return the receipt.
+    def preflight(self, admissible: Admissible) -> None:
+        """The target is as enrolled, and every source column has an exact mapping."""
+        require_target(self.world.target.control, admissible.guard)
+        self._plan(admissible.guard)
 
-        :raises DponeError: with its code; before admission nothing changed, after it the attempt was settled as far as
-            it can be proved, and a later try goes on.
-        """
-        work, steps = self._work, self._steps
-        with steps("admission", "looking at the active release and earlier attempts"):
-            admissible = self._admission.admissible(work.environment, work.declaration, work.coordinates)
-        with steps("preflight", "checking source, target, types and limits"):
-            self._admission.look(admissible)
-            conversion = self._plan(admissible)
-            earlier = self._admission.reusable(admissible, work.coordinates, work.plan_sha256())
-        if earlier is not None:
-            steps.say("the previous try published this snapshot; nothing is copied again")
-            return self._settler.receipt(earlier, {}, reused=True)
-        identity = admissible.identity(work.coordinates, work.plan_sha256())
-        try:
-            with steps("admission", "asking for admission"):
-                self._attempt = self._world.attempts.admit_once(identity)
-            steps.say(f"admitted as attempt {self._attempt[7:19]}")
-            self._publish(admissible, conversion)
-        except BaseException as error:
-            if self._attempt is None and not isinstance(error, Exception):
-                self._attempt = self._admission.interrupted(identity)
-            if self._attempt is None:
-                raise
-            receipt = self._wind_up(error)
-            if receipt is not None and isinstance(error, Exception):
-                return receipt
-            raise
-        return self._conclude()
+    def reusable(self, admissible: Admissible) -> SnapshotReceipt | None:
+        """The publication of the previous try, when the target still carries what it published."""
+        last = self.admission.previous(admissible, self._work.coordinates, self._work.plan_sha256())
+        publication = None if last is None else self.world.publications.of_attempt(last.sha256)
+        if (
+            publication is None
+            or publication.record.state is not PublicationState.PUBLISHED
+            or publication.intent.generation_uuid != admissible.guard.target_uuid
+        ):
+            return None
+        return PublicationOutcomes(self.world).receipt(publication, {}, reused=True)
 
-    @property
-    def attempt_sha256(self) -> str | None:
-        """The admitted attempt, once there is one."""
-        return self._attempt
+    def not_done(self, attempt: str) -> DponeError:
+        """The swap provably did not happen."""
+        publication = self.world.publications.of_attempt(attempt)
+        why = f" ({publication.record.reason})" if publication is not None else ""
+        return NotPublished(
+            f"the swap provably did not happen{why} and the target is untouched; a new try copies again",
+            attempt=attempt,
+        )
 
-    def kill(self) -> None:
-        """Take every right away on the server, now, without the ledger; safe from a signal handler."""
+    def interrupt(self) -> None:
+        """Cut the INSERT under way."""
         sending = self._sending
         if sending is not None:
             sending.cancel()
-        for gate in self._world.gates_made(self._attempt):
-            gate.close_known(wait=2.0)
 
-    # --- before admission ---
+    def _plan(self, guard: Guard) -> Conversion:
+        """The exact conversion into the design as enrolled; made again only when the enrolment changed."""
+        if self._conversion is None or self._planned_for != guard.enrolment_sha256:
+            source = describe_table(self._work.source, self._work.source_schema, self._work.source_name)
+            self._conversion = plan_conversion(source, guard.table.design.columns, explain)
+            self._planned_for = guard.enrolment_sha256
+        return self._conversion
 
-    def _plan(self, admissible: Admissible) -> Conversion:
-        source = describe_table(self._work.source, self._work.source_schema, self._work.source_name)
-        return plan_conversion(source, admissible.guard.enrolment.design.columns, explain)
-
-    # --- after admission ---
-
-    def _publish(self, admissible: Admissible, conversion: Conversion) -> None:
-        world, steps = self._world, self._steps
-        attempt = admitted(self._attempt)
+    def perform(self, admissible: Admissible) -> None:
+        """Build B, copy into it, reconcile, and publish it."""
+        world, steps, guard, attempt = self.world, self.steps, admissible.guard, self.attempt
+        conversion = self._plan(guard)
         generation = generation_name(attempt)
-        held = self._admission.refreshed(admissible)  # from here on nobody else can move the guard
-        if held.guard.enrolment_sha256 != admissible.guard.enrolment_sha256:
-            conversion = self._plan(held)
-        admissible = held
         with steps("generation", f"building generation {admissible.database}.{generation}"):
-            retained = world.retained(admissible.guard.guard_id, admissible.guard.enrolment, but=generation)
-            world.target.control.command(
-                render_create(admissible.database, generation, admissible.guard.enrolment.design)
-            )
-            self._admission.look(admissible, generation=generation)
+            retained = world.retained(guard.guard_id, guard.table, but=generation)
+            world.target.control.command(render_create(admissible.database, generation, guard.table.design))
+            require_target(world.target.control, guard, generation=generation)
         copied = self._copy(admissible, conversion, generation, retained)
         with steps("reconcile", "reconciling source and generation in two independent ways"):
             record = self._seal(admissible, conversion, generation, retained, copied)
@@ -189,10 +171,10 @@ class SnapshotCell:
             store=world.publications,
             catalog=SnapshotCatalog(
                 world.target.control,
-                admissible.guard.enrolment,
+                guard.table,
                 retained=retained,
                 budget_since=gate.start_at_issue(credential.name),
-                require_owned=lambda control: require_marker(control, admissible.guard.enrolment),
+                require_owned=lambda control: require_marker(control, guard.table),
             ),
             executor=ClickHouseExchangeExecutor(world.target.http, credential),
         )
@@ -203,8 +185,8 @@ class SnapshotCell:
             publisher.publish(prepared.intent_sha256)
 
     def _copy(self, admissible: Admissible, conversion: Conversion, generation: str, retained: list[str]) -> _Copied:
-        world, steps, work = self._world, self._steps, self._work
-        attempt = admitted(self._attempt)
+        world, steps, work = self.world, self.steps, self._work
+        attempt = self.attempt
         gate = world.gate_of(attempt, [admissible.guard])
         with steps("ingest user", "issuing the ingest user"):
             ingest = gate.issue_once(Purpose.INGEST, ingest_rights(admissible.database, generation))
@@ -240,7 +222,7 @@ class SnapshotCell:
         ingest: IssuedCredential,
     ) -> tuple[StreamResult, int]:
         """Read, convert, digest and send; the result and the bytes handed to the socket."""
-        world, attempt = self._world, admitted(self._attempt)
+        world, attempt = self.world, self.attempt
         gate, journal = world.gate_of(attempt), world.journal(attempt)
         columns = ", ".join(identifier(name) for name in conversion.names)
         statement = f"INSERT INTO {table(admissible.database, generation)} ({columns}) FORMAT RowBinary"
@@ -248,7 +230,7 @@ class SnapshotCell:
 
         def send(body: Iterator[bytes]) -> None:
             nonlocal wire
-            self._stop.check()
+            self.stop.check()
             query_id = str(uuid.uuid4())
             gate.note_dispatch(ingest.name, query_id)
             journal.claim_dispatch(dispatch_id=query_id, name=ingest.name, kind="insert", statement=statement)
@@ -260,7 +242,7 @@ class SnapshotCell:
                 journal.end_dispatch(dispatch_id=query_id, state=DispatchState.ANSWERED, note=note)
                 raise
             except AnswerLost:
-                self._stop.check()  # on_kill cuts the request; then the stop is the reason
+                self.stop.check()  # on_kill cuts the request; then the stop is the reason
                 raise
             wire = self._sending.wire_bytes
             journal.end_dispatch(dispatch_id=query_id, state=DispatchState.ANSWERED, note="ok")
@@ -274,24 +256,24 @@ class SnapshotCell:
                 self._sending.cancel()
 
         def progress(rows: int, sent: int, seconds: float) -> None:
-            self._steps.say(f"{rows:,} rows, {sent / 2**20:,.1f} MiB sent in {seconds:.0f} s")
+            self.steps.say(f"{rows:,} rows, {sent / 2**20:,.1f} MiB sent in {seconds:.0f} s")
 
         result = stream_snapshot(
             snapshot.batches(conversion),
             conversion,
             Meter(self._work.limits, min_rows=self._work.min_rows, poll=poll),
             send,
-            stop=self._stop.is_set,
+            stop=self.stop.is_set,
             progress=progress,
             cancel_read=snapshot.cancel,
             cancel_send=cancel_send,
         )
         rate = result.content.rows / max(result.seconds, 0.001)
-        self._steps.say(f"copied {result.content.rows:,} rows in {result.seconds:.1f} s ({rate:,.0f} rows/s)")
+        self.steps.say(f"copied {result.content.rows:,} rows in {result.seconds:.1f} s ({rate:,.0f} rows/s)")
         return result, wire
 
     def _storage(self, admissible: Admissible, generation: str, retained: list[str]) -> Storage:
-        with self._world.target.control.fresh() as control:
+        with self.world.target.control.fresh() as control:
             return read_storage(control, admissible.database, admissible.table, generation, retained)
 
     def _seal(
@@ -302,12 +284,12 @@ class SnapshotCell:
         :raises ReconciliationFailed: an aggregate or the content digest differs.
         :raises CeilingExceeded: a storage ceiling is passed at the end.
         """
-        world, work, guard = self._world, self._work, admissible.guard
+        world, work, guard = self.world, self._work, admissible.guard
         with world.target.control.fresh() as control:
             content = read_content(control, admissible.database, generation, conversion.names)
             aggregates = read_aggregates(control, admissible.database, generation, conversion)
             storage = read_storage(control, admissible.database, admissible.table, generation, retained)
-            facts = self._admission.facts(admissible, control, generation)
+            facts = generation_facts(control, guard, generation)
         if content != copied.result.content:
             raise ReconciliationFailed(
                 f"the generation holds {content.rows} rows (digest {content.row_sum[:12]}), the stream had "
@@ -326,13 +308,13 @@ class SnapshotCell:
         if difference is not None:
             raise ReconciliationFailed(f"source and generation differ: {difference}; nothing was published")
         storage.require_within(work.limits)
-        attempt = admitted(self._attempt)
+        attempt = self.attempt
         return GenerationRecord(
             family=admissible.activation.request.family,
             attempt_sha256=attempt,
             target=SnapshotTarget(
-                service_id=guard.enrolment.marker.service_id,
-                database_id=guard.enrolment.marker.database_id,
+                service_id=guard.table.marker.service_id,
+                database_id=guard.table.marker.database_id,
                 database=admissible.database,
                 target_table=admissible.table,
                 generation_table=generation,
@@ -340,9 +322,9 @@ class SnapshotCell:
                 enrolment_sha256=guard.enrolment_sha256,
             ),
             source=copied.source,
-            old_target_uuid=guard.target_uuid,
+            old_target_uuid=guard.carried,
             generation_uuid=facts.uuid,
-            design_sha256=guard.enrolment.design.digest(),
+            design_sha256=guard.table.design.digest(),
             content=content,
             parts_sha256=facts.parts_sha256,
             source_aggregates_sha256=copied.source_aggregates.digest(),
@@ -356,60 +338,6 @@ class SnapshotCell:
             ingest=copied.ingest.principal,
             closed_ingest_sha256=copied.closed_ingest_sha256,
         )
-
-    # --- the end ---
-
-    def _conclude(self) -> SnapshotReceipt:
-        attempt = admitted(self._attempt)
-        with self._steps("finish", "resolving the attempt in the ledger", always=True):
-            ended = self._settler.resolve(
-                attempt, Cause(NotPublished.code, "published as prepared"), milliseconds=self._steps.milliseconds
-            )
-        if ended.state is AttemptState.COMMIT_UNKNOWN:
-            raise unknown(ended)
-        receipt = self._settler.recorded_receipt(attempt)
-        if ended.state is not AttemptState.SUCCEEDED or receipt is None:
-            publication = self._world.publications.of_attempt(attempt)
-            why = f" ({publication.record.reason})" if publication is not None else ""
-            raise NotPublished(
-                f"the swap provably did not happen{why} and the target is untouched; a new try copies again",
-                attempt=attempt,
-            )
-        return receipt
-
-    def _wind_up(self, error: BaseException) -> SnapshotReceipt | None:
-        """Settle the attempt after a failure; the receipt when its swap turns out to have happened.
-
-        :raises PublicationUnknown: what the target shows proves neither outcome.
-        """
-        attempt = admitted(self._attempt)
-        code = error.code if isinstance(error, DponeError) else type(error).__name__
-        self._steps.say(f"ending attempt {attempt[7:19]} after {code}")
-        try:
-            ended = self._settler.resolve(attempt, Cause(code, str(error)), milliseconds=self._steps.milliseconds)
-        except DponeError as doubt:
-            error.add_note(f"attempt {attempt} stays open ({doubt}); the next try or the reaper settles it")
-            logger.warning("attempt %s stays open: %s; the next try or the reaper settles it", attempt, doubt)
-            self._take_rights_away()
-            return None
-        if ended.state is AttemptState.COMMIT_UNKNOWN:
-            raise unknown(ended) from error
-        return self._settler.recorded_receipt(attempt) if ended.state is AttemptState.SUCCEEDED else None
-
-    def _take_rights_away(self) -> None:
-        """Without the ledger at least no issued user may keep a right; closing is recorded by whoever settles."""
-        for gate in self._world.gates_made(self._attempt):
-            try:
-                gate.close_known()
-            except DponeError as doubt:
-                logger.warning("closing on the server is not proved either: %s", doubt)
-
-
-def admitted(attempt: str | None) -> str:
-    """The admitted attempt; steps after admission always have one."""
-    if attempt is None:
-        raise Fenced("no attempt was admitted")
-    return attempt
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""The cells: what an admitted attempt does, one module per kind of workload."""
