@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from airflow_provider_dpone.contracts.canonical import Document, Text, Uuid, require_sorted_unique
+from airflow_provider_dpone.contracts.canonical import Digest, Document, Text, Uuid, require_sorted_unique
 from airflow_provider_dpone.contracts.states import Connector, Family
 
 MARKER_TABLE = "dpone_marker"
@@ -93,8 +93,14 @@ class SchemaEnrolment(Document):
     managed_schemas: Annotated[tuple[Text, ...], Field(min_length=1)]
     owner: Text
     """The role that owns what is in the managed schemas."""
+    controller: Text
+    """The login that issues and closes one-time logins in this database."""
+    gate_layout: Digest
+    """Fingerprint of the installed login gate: functions, triggers, tables and rights."""
     administrators: tuple[Text, ...]
     """Names of roles that may hold write rights there; any other writer refuses admission."""
+    accepted_features: tuple[Text, ...]
+    """Side effects the administrator accepts by name, for example ``trigger:mart.rates.audit``."""
     accepted_by: Text
     accepted_at: Text
 
@@ -102,6 +108,7 @@ class SchemaEnrolment(Document):
     def _sets(self) -> SchemaEnrolment:
         require_sorted_unique(self.managed_schemas, "managed_schemas")
         require_sorted_unique(self.administrators, "administrators")
+        require_sorted_unique(self.accepted_features, "accepted_features")
         if self.marker.connector == Connector.POSTGRES and len(self.managed_schemas) != 1:
             raise ValueError("on PostgreSQL a guard is one schema")
         return self

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 
 from airflow_provider_dpone.contracts.canonical import Document
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
-from airflow_provider_dpone.contracts.proofs import GateClosure, QuiescenceObservation
+from airflow_provider_dpone.contracts.proofs import GateClosure, Quiescence
 from airflow_provider_dpone.contracts.publication import (
     CatalogObservation,
     GenerationRecord,
@@ -121,7 +121,7 @@ class PrincipalJournal(Protocol):
 class Gate(Protocol):
     """Closes the principals of one attempt; how they are issued differs by server."""
 
-    def close(self, name: str) -> tuple[GateClosure, QuiescenceObservation] | None:
+    def close(self, name: str) -> tuple[GateClosure, Quiescence] | None:
         """Close a principal for good, on the server and in the ledger; resumes wherever an earlier closing stopped.
 
         :returns: the evidence as it was recorded; None when the ledger has somebody else's already.

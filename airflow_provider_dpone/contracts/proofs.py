@@ -48,19 +48,33 @@ class GateClosure(Document):
     closed_at: Text
 
 
-class QuiescenceObservation(Document):
-    """The server showed no session, query, pending insert or mutation of the principal."""
+class Quiescence(Document):
+    """The server showed nothing of the principal any more, through a view proved complete."""
 
-    schema_name: Literal["dpone.quiescence.v1"] = Field(default="dpone.quiescence.v1")
     connector: Connector
     service_id: Text
     name: Text
+    control_seen: Text
+    """The positive control: a known other query or session of ours that the view did show."""
+    observed_at: Text
+
+
+class QuiescenceObservation(Quiescence):
+    """ClickHouse showed no session, query, pending insert or mutation of the principal."""
+
+    schema_name: Literal["dpone.quiescence.v1"] = Field(default="dpone.quiescence.v1")
     queries: Literal[0]
     pending_inserts: Literal[0]
     unfinished_mutations: Literal[0]
-    control_seen: Text
-    """The positive control: a known other query of ours that the view did show."""
-    observed_at: Text
+
+
+class SessionQuiescence(Quiescence):
+    """A SQL server showed no session, prepared transaction or unexplained lock of the principal."""
+
+    schema_name: Literal["dpone.session_quiescence.v1"] = Field(default="dpone.session_quiescence.v1")
+    sessions: Literal[0]
+    prepared_transactions: Literal[0]
+    unattributed_locks: Literal[0]
 
 
 class AttemptProof(Document):

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, select
 
 from airflow_provider_dpone.contracts.canonical import Document, digest_bytes
 from airflow_provider_dpone.contracts.ports import JournaledPrincipal
-from airflow_provider_dpone.contracts.proofs import GateClosure, QuiescenceObservation
+from airflow_provider_dpone.contracts.proofs import GateClosure, Quiescence
 from airflow_provider_dpone.contracts.states import Connector, DispatchState, GateState, Purpose
 from airflow_provider_dpone.errors import Fenced, LedgerRule
 from airflow_provider_dpone.ledger.schema import EvidenceKind, dispatch, principal
@@ -97,7 +97,7 @@ class LedgerJournal:
         :returns: False when another settler had closed it: its evidence stands, this one is not recorded.
         """
         closure = next(d for d in evidence if isinstance(d, GateClosure))
-        quiet = next(d for d in evidence if isinstance(d, QuiescenceObservation))
+        quiet = next(d for d in evidence if isinstance(d, Quiescence))
 
         def change(tx: Tx) -> bool:
             key = self._key(tx, name)

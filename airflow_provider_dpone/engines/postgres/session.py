@@ -110,9 +110,14 @@ def quoted(*names: str) -> str:
     return sql.Identifier(*names).as_string(None)
 
 
+def literal(value: str | int) -> str:
+    """A value as SQL text, for statements that take no parameters."""
+    return sql.Literal(value).as_string(None)
+
+
 def pins() -> list[str]:
     """The statements that pin a transaction's output form; they take no snapshot."""
-    return [f"SET LOCAL {name} = {sql.Literal(value).as_string(None)}" for name, value in PINNED.items()]
+    return [f"SET LOCAL {name} = {literal(value)}" for name, value in PINNED.items()]
 
 
 def statement(name: str) -> str:

@@ -1,0 +1,87 @@
+"""The control plane of one PostgreSQL database: short statements as the controller, each on the session it opens."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, translated
+
+
+class PostgresSession:
+    """One open session in autocommit mode. Nothing is retried."""
+
+    def __init__(self, params: PostgresParams, connection: psycopg.Connection) -> None:
+        self._params = params
+        self._connection = connection
+
+    @property
+    def pid(self) -> int:
+        """The server's process of this session."""
+        return self._connection.info.backend_pid
+
+    def query(self, statement: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement and return all its rows; a statement without rows gives none.
+
+        :raises ServerRefused: the server answered with an error; ``details["server_code"]`` is its SQLSTATE.
+        :raises AnswerLost: the statement was sent and no answer was read.
+        """
+        with translated(self._params, "a control statement"):
+            cursor = self._connection.execute(statement.encode(), params)
+            return cursor.fetchall() if cursor.description else []
+
+    def script(self, statements: list[str]) -> None:
+        """Run statements in one transaction, sent as one message: no answer lies between them, all or none holds.
+
+        :raises ServerRefused, AnswerLost: as for :meth:`query`.
+        """
+        self.query(";\n".join(["BEGIN", *statements, "COMMIT"]))
+
+    def scrambled(self, password: str, name: str) -> str:
+        """The SCRAM verifier of a password, computed by the client; the server never sees the password."""
+        raw = self._connection.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256")
+        return raw.decode()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class PostgresControl:
+    """Opens sessions of the controller on one database."""
+
+    def __init__(self, params: PostgresParams) -> None:
+        self.params = params
+
+    def fresh(self) -> PostgresSession:
+        """A session on a new connection; the caller closes it.
+
+        :raises ServerUnreachable, ServerRefused: no session could be made.
+        """
+        return PostgresSession(self.params, connect(self.params))
+
+    def query(self, statement: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement on a session of its own."""
+        with self.fresh() as session:
+            return session.query(statement, params)
+
+    @contextmanager
+    def known(self) -> Iterator[tuple[str, int]]:
+        """A second session that a complete view must show: its application name and process."""
+        name = f"dpone-known-{secrets.token_hex(8)}"
+        params = replace(self.params, application_name=name)
+        with PostgresSession(params, connect(params)) as session:
+            yield name, session.pid

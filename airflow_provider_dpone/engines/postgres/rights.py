@@ -1,0 +1,87 @@
+"""What a one-time login of PostgreSQL may do, and how it is issued and closed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from airflow_provider_dpone.engines.postgres.session import quoted
+
+#: The session settings every issued login starts with.
+_SETTINGS: Final = {
+    "search_path": "",
+    "idle_in_transaction_session_timeout": "0",
+    "lock_timeout": "0",
+    "statement_timeout": "0",
+    "default_transaction_isolation": "read committed",
+}
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Privileges on one table of a schema, or on the schema itself when ``name`` is None."""
+
+    privileges: tuple[str, ...]
+    schema: str
+    name: str | None = None
+
+    def target(self) -> str:
+        """The object as GRANT names it."""
+        if self.name is None:
+            return f"SCHEMA {quoted(self.schema)}"
+        return f"TABLE {quoted(self.schema, self.name)}"
+
+    def shown(self) -> list[list[str]]:
+        """The rows the catalog shows for it."""
+        where = self.schema if self.name is None else f"{self.schema}.{self.name}"
+        kind = "schema" if self.name is None else "table"
+        return [[kind, where, privilege, "false"] for privilege in self.privileges]
+
+
+@dataclass(frozen=True)
+class WorkerRights:
+    """Everything a worker may do besides connecting to the one database.
+
+    :ivar member_of: roles whose rights it has without being able to become them (INHERIT TRUE, SET FALSE).
+    :ivar settings: session settings it starts with, besides the gate's own.
+    """
+
+    grants: tuple[Grant, ...]
+    member_of: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GatePolicy:
+    """How logins are issued and closed.
+
+    :ivar lifetime: seconds of VALID UNTIL; a second line of defence, never evidence.
+    :ivar quiet_timeout: seconds to wait for sessions to end after they were told to.
+    :ivar lock_timeout: milliseconds one closing step waits for a lock that a login or a worker holds.
+    :ivar connections: sessions a worker may have at once.
+    """
+
+    lifetime: float = 24 * 3600.0
+    quiet_timeout: float = 60.0
+    lock_timeout: int = 300
+    connections: int = 8
+
+    def settings(self, rights: WorkerRights) -> dict[str, str]:
+        """The session settings of an issued login."""
+        return {**_SETTINGS, **rights.settings}
+
+
+def load_rights(schema: str, target: str, staging: str) -> WorkerRights:
+    """What a load needs: fill its staging table, and replace the rows of its target."""
+    return WorkerRights(
+        grants=(
+            Grant(("USAGE",), schema),
+            Grant(("INSERT", "SELECT"), schema, staging),
+            Grant(("DELETE", "INSERT", "SELECT"), schema, target),
+        )
+    )
+
+
+def owner_rights(schema: str, owner: str, settings: dict[str, str] | None = None) -> WorkerRights:
+    """What a dbt project needs: make, change and drop relations of the managed schema, and nothing elsewhere."""
+    return WorkerRights(grants=(Grant(("CREATE", "USAGE"), schema),), member_of=(owner,), settings=dict(settings or {}))
