@@ -420,8 +420,8 @@ class DbtInterrupted(DponeError):
     retryable = True
 
 
-class DbtTargetIncomplete(DponeError):
-    """A relation of the project is missing in the target, whatever dbt says; the message says where its rows are."""
+class DbtTargetUnexpected(DponeError):
+    """The managed schema is not what the run should have left, whatever dbt says: a relation is missing, for one."""
 
-    code = "DPONE_DBT_TARGET_INCOMPLETE"
+    code = "DPONE_DBT_TARGET_UNEXPECTED"
     retryable = True

@@ -108,8 +108,20 @@ class FoundRelation(Document):
         return self.name < other.name
 
 
+class DbtBaseline(Document):
+    """The managed schema before the login was issued, once leftovers of earlier runs were put in order."""
+
+    schema_name: Literal["dpone.dbt_baseline.v1"] = Field(default="dpone.dbt_baseline.v1")
+    plan_sha256: Digest
+    found: tuple[FoundRelation, ...]
+    restored: tuple[Text, ...]
+    """Relations a killed run had renamed away, renamed back from ``__dbt_backup``."""
+    removed: tuple[Text, ...]
+    """Leftovers that were dropped."""
+
+
 class DbtReadBack(Document):
-    """The managed schema after the gate was closed and quiet, compared with the plan."""
+    """The managed schema after the gate was closed and quiet, compared with the plan and the baseline."""
 
     schema_name: Literal["dpone.dbt_read_back.v1"] = Field(default="dpone.dbt_read_back.v1")
     plan_sha256: Digest
@@ -118,7 +130,7 @@ class DbtReadBack(Document):
     missing: tuple[Text, ...]
     """Relations this run builds that are not there, or there as another kind."""
     lost: tuple[Text, ...]
-    """Relations of the project that were there before the run, are not built by it, and are gone."""
+    """Relations of the project that were there before the run and are gone, whatever built or dropped them."""
     leftovers: tuple[Text, ...]
     """``__dbt_tmp``, ``__dbt_backup`` and other helpers that are still there."""
     undeclared: tuple[Text, ...]
@@ -151,6 +163,7 @@ class DbtReceipt(Document):
     """Nodes that ended with a warning."""
     rows: dict[str, Counter]
     """Rows per table this run built."""
-    removed_leftovers: tuple[Text, ...]
+    restored: tuple[Text, ...]
+    removed: tuple[Text, ...]
     undeclared: tuple[Text, ...]
     milliseconds: dict[str, Counter]

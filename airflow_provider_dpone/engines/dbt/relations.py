@@ -113,9 +113,7 @@ def plan_relations(
             problems.append(f"{unique_id} asks for a latest-version pointer, a relation that is not planned")
         chosen = unique_id in selected
         if role != "helper":
-            relations.append(
-                PlannedRelation(name=identifier, kind=kind, role=role, node=unique_id, selected=chosen)
-            )
+            relations.append(PlannedRelation(name=identifier, kind=kind, role=role, node=unique_id, selected=chosen))
         for suffix, helper_kind in suffixes:
             if len(identifier + suffix) > names.max_length and not names.truncates:
                 problems.append(f"{unique_id}: {identifier}{suffix} is longer than {names.max_length} characters")
