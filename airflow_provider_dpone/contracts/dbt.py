@@ -30,10 +30,21 @@ class PlannedRelation(Document):
         return (self.name, self.node) < (other.name, other.node)
 
 
+class SourceRelation(Document):
+    """A relation the project reads and does not write (dbt calls it a source)."""
+
+    schema_of: Text
+    name: Text
+
+    def __lt__(self, other: SourceRelation) -> bool:
+        return (self.schema_of, self.name) < (other.schema_of, other.name)
+
+
 class DbtPlan(Document):
     """Everything a run may write and build, computed by dbt's own parser before anything is admitted."""
 
     schema_name: Literal["dpone.dbt_plan.v1"] = Field(default="dpone.dbt_plan.v1")
+    project: Text
     project_sha256: Digest
     adapter: Text
     versions: dict[str, Text]
@@ -41,13 +52,15 @@ class DbtPlan(Document):
     target_schema: Text
     full_refresh: bool
     selected: tuple[Text, ...]
-    """dbt's unique ids of what this run builds, tests included."""
+    """dbt's unique ids of what this run builds, tests included; ephemeral models are part of others and are not."""
     relations: tuple[PlannedRelation, ...]
+    reads: tuple[SourceRelation, ...]
 
     @model_validator(mode="after")
     def _sets(self) -> DbtPlan:
         require_sorted_unique(self.selected, "selected")
         require_sorted_unique(self.relations, "relations")
+        require_sorted_unique(self.reads, "reads")
         return self
 
     def expected(self) -> dict[str, RelationKind]:
@@ -57,6 +70,10 @@ class DbtPlan(Document):
     def permanent(self) -> dict[str, RelationKind]:
         """Names and kinds of every relation of the project, selected or not, without helpers."""
         return {r.name: r.kind for r in self.relations if r.role not in ("helper", "pattern")}
+
+    def writes(self) -> tuple[str, ...]:
+        """Every name a run may write, helpers and patterns included, sorted."""
+        return tuple(sorted({relation.name for relation in self.relations}))
 
     def is_helper(self, name: str) -> bool:
         """Whether a name is one that dbt uses only for a moment."""

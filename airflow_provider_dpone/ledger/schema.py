@@ -60,6 +60,10 @@ class EvidenceKind(IntEnum):
     ADJUDICATION = 10
     RECEIPT = 11
     AGGREGATES = 12
+    DBT_PLAN = 17
+    DBT_BASELINE = 18
+    DBT_RUN = 21
+    DBT_READ_BACK = 22
 
 
 metadata = MetaData(schema=SCHEMA)

@@ -24,6 +24,8 @@ def relation(name: str, node: str, role: str = "model", kind: str = "table", sel
 
 
 PLAN = DbtPlan(
+    reads=(),
+    project="shop",
     project_sha256=SHA, adapter="postgres", versions={"dbt-core": "1"}, target_schema="mart", full_refresh=False,
     selected=("model.a", "model.b", "test.t"),
     relations=tuple(sorted([
