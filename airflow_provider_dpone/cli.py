@@ -133,10 +133,12 @@ def _ddl(options: argparse.Namespace) -> None:
 
 
 def _add_enroll(commands: Any) -> None:
-    enroll = commands.add_parser("enroll", help="accept a target table and its design (administrator)")
+    enroll = commands.add_parser("enroll", help="accept a target table, or a managed schema (administrator)")
     enroll.add_argument("--conn-id", required=True, help="Airflow connection of an administrator of the target server")
     _control(enroll, "dpone_control_admin")
-    enroll.add_argument("--table", required=True, action="append", help="database.table; may be repeated")
+    enroll.add_argument("--table", action="append", default=[], help="ClickHouse: database.table; may be repeated")
+    enroll.add_argument("--schema", action="append", default=[], help="PostgreSQL: managed schema; may be repeated")
+    enroll.add_argument("--controller", help="with --schema: the login tasks use, which issues one-time logins")
     enroll.add_argument("--administrator", action="append", default=[], help="user or role that may hold write rights")
     enroll.add_argument(
         "--accept", action="append", default=[], help="side effect accepted by name, as a refusal named it"
@@ -155,6 +157,10 @@ def _enroll(options: argparse.Namespace) -> None:
 
     if options.print_ddl:
         return _print_ddl(options)
+    if bool(options.table) == bool(options.schema):
+        raise SystemExit("dpone-airflow enroll: give --table for a ClickHouse target, or --schema for PostgreSQL")
+    if options.schema:
+        return _enroll_schemas(options)
     from airflow_provider_dpone.enrolment.clickhouse import enrol
     from airflow_provider_dpone.hooks.control import DponeControlHook
 
@@ -175,6 +181,40 @@ def _enroll(options: argparse.Namespace) -> None:
         print(
             f"enrolled {text}: table {enrolment.target_uuid}, {len(enrolment.design.columns)} columns, "
             f"guard {guard_id[7:19]}, ledger {enrolment.marker.ledger_service_id}"
+        )
+
+
+def _enroll_schemas(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.engines.postgres.control import PostgresControl
+    from airflow_provider_dpone.enrolment.postgres import enrol_schema, open_databases
+    from airflow_provider_dpone.errors import DeclarationInvalid
+    from airflow_provider_dpone.hooks.control import DponeControlHook
+    from airflow_provider_dpone.hooks.source import source_params
+
+    if not options.controller:
+        raise DeclarationInvalid("--schema needs --controller: the login of the Airflow connection that tasks use")
+    params = source_params(options.conn_id)
+    control = PostgresControl(params)
+    ledger = DponeControlHook(options.control_conn_id).ledger()
+    for schema in options.schema:
+        guard_id, enrolment = enrol_schema(
+            control,
+            ledger,
+            schema=schema,
+            controller=options.controller,
+            administrators=sorted({params.user, *options.administrator}),
+            accepted_features=options.accept,
+            accepted_by=os.environ.get("USER") or params.user,
+        )
+        print(
+            f"enrolled schema {schema} of {enrolment.marker.database}: owner {enrolment.owner}, controller "
+            f"{enrolment.controller}, guard {guard_id[7:19]}, ledger {enrolment.marker.ledger_service_id}"
+        )
+    others = open_databases(control)
+    if others:
+        print(
+            "note: anybody may connect to these databases of the same server, one-time logins included (they have no "
+            f"rights there): {', '.join(others)}"
         )
 
 

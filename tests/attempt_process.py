@@ -1,4 +1,4 @@
-"""Runs one snapshot attempt in a process of its own, so that it can be frozen or killed with real signals."""
+"""Runs one attempt in a process of its own, so that it can be frozen or killed with real signals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_dpone.errors import DponeError
+from tests.schema_world import SchemaWorld
 from tests.snapshot_world import SnapshotWorld
 
 
 class AttemptProcess:
     """A forked process that runs ``world.cell(...).run()`` and leaves its result in a file."""
 
-    def __init__(self, world: SnapshotWorld, table: str, **options: Any) -> None:
+    def __init__(self, world: SnapshotWorld | SchemaWorld, table: str, **options: Any) -> None:
         self._result = Path(tempfile.mkstemp(suffix=".json")[1])
         self.pid = os.fork()
         if self.pid == 0:

@@ -8,6 +8,7 @@ import pytest
 
 from tests import ledger_database as ledger_database_module
 from tests.ledger_database import LedgerDatabase
+from tests.schema_world import SchemaWorld
 from tests.servers import ClickHouseUnderTest, PostgresUnderTest, clickhouse_under_test, postgres_under_test
 from tests.snapshot_world import SnapshotWorld
 
@@ -44,3 +45,9 @@ def world(
 ) -> SnapshotWorld:
     """Source, target and ledger for snapshot attempts, all fresh."""
     return SnapshotWorld(clickhouse_server, postgres_server, ledger_database)
+
+
+@pytest.fixture
+def schema_world(postgres_server: PostgresUnderTest, ledger_database: LedgerDatabase) -> SchemaWorld:
+    """A managed schema with its login gate, and a ledger, all fresh."""
+    return SchemaWorld(postgres_server, ledger_database)

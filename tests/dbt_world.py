@@ -8,7 +8,7 @@ import signal
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from airflow_provider_dpone.contracts.dbt import DbtReceipt
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.engines.dbt.prepared import DbtSpec, PreparedDbt
 from airflow_provider_dpone.engines.dbt.profile import DbtTarget
+from airflow_provider_dpone.engines.postgres.load_target import PostgresTarget
 from airflow_provider_dpone.engines.postgres.rights import GatePolicy
 from airflow_provider_dpone.errors import DponeError
 from tests.schema_world import SchemaWorld
@@ -77,7 +78,7 @@ class DbtWorld(SchemaWorld):
             if self.activation is None:
                 self.activate(self.declare(task, "dbt", writes=prepared.plan.writes()))
             declaration = self.declare(task, "dbt", writes=prepared.plan.writes())
-            world = SqlWorld(self.ledger.runtime(), self.control(port), GatePolicy(quiet_timeout=10.0), stop.check)
+            world = self._sql_world(port, stop.check)
             work = DbtWork(declaration, "test", coordinates or self.coordinates(task), prepared)
             yield DbtCell(world, work, stop, lambda _: finished)
 
@@ -86,11 +87,15 @@ class DbtWorld(SchemaWorld):
         with self.cell(project_dir, **options) as cell:
             return cell.run()
 
+    def _sql_world(self, port: int | None = None, checkpoint: Callable[[], None] = lambda: None) -> SqlWorld:
+        target = PostgresTarget(self.control(port), GatePolicy(quiet_timeout=10.0))
+        return SqlWorld(self.ledger.runtime(), target, target.service_id(), checkpoint)
+
     def settle(self) -> list[str]:
         """Settle every open attempt as a later try would; the names of their states."""
         from airflow_provider_dpone.attempts.settle import Cause, Settler
 
-        world = SqlWorld(self.ledger.runtime(), self.control(), GatePolicy(quiet_timeout=10.0))
+        world = self._sql_world()
         settler = Settler(world)
         return [settler.settle(a, Cause("DPONE_FENCED", "settled")).state.name for a in world.attempts.all_open()]
 
@@ -99,7 +104,7 @@ class DbtWorld(SchemaWorld):
             "SELECT c.relname::text, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             f"WHERE n.nspname = '{self.schema}' AND c.relkind IN ('r', 'v', 'm') ORDER BY 1"
         )
-        return {name: kind for name, kind in rows}
+        return dict(rows)
 
     def sessions(self) -> list[tuple[Any, ...]]:
         """Sessions of issued logins: user, state, query."""

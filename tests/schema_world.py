@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
 
+from airflow_provider_dpone.attempts.cells.load import LoadCell
+from airflow_provider_dpone.attempts.cells.snapshot import SnapshotWork
+from airflow_provider_dpone.attempts.sql import SqlWorld
+from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.contracts.enrolment import SchemaEnrolment
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity, TaskCoordinates
+from airflow_provider_dpone.contracts.limits import SnapshotLimits
+from airflow_provider_dpone.contracts.ports import GateKey
 from airflow_provider_dpone.contracts.release import (
     ActivationRequest,
     PhysicalResource,
@@ -20,9 +26,9 @@ from airflow_provider_dpone.contracts.release import (
     WorkloadDeclaration,
 )
 from airflow_provider_dpone.contracts.states import Connector, Family
-from airflow_provider_dpone.engines.postgres.closing import GateKey
 from airflow_provider_dpone.engines.postgres.control import PostgresControl
 from airflow_provider_dpone.engines.postgres.gate import PostgresGate
+from airflow_provider_dpone.engines.postgres.load_target import PostgresTarget
 from airflow_provider_dpone.engines.postgres.rights import GatePolicy, WorkerRights, owner_rights
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
 from airflow_provider_dpone.enrolment.postgres import enrol_schema
@@ -43,6 +49,7 @@ class SchemaWorld:
     ledger: LedgerDatabase
     schema: str = "mart"
     database: str = ""
+    source_db: str = ""
     tag: str = field(default_factory=lambda: secrets.token_hex(4))
     controller_password: str = field(default_factory=lambda: secrets.token_hex(16))
     guard: Guard | None = None
@@ -153,6 +160,75 @@ class SchemaWorld:
         store = CompositionActivationStore(self.ledger.runtime())
         self.activation = store.activate(store.prepare(request, release).sha256)
         return self.activation
+
+    # --- loads ---
+
+    def source_sql(self, statement: str, *params: Any) -> list[tuple[Any, ...]]:
+        """As superuser in the source database, made at the first call."""
+        with self.postgres.connect(self.source.dbname) as connection:
+            cursor = connection.execute(statement.encode(), params or None)
+            return cursor.fetchall() if cursor.description else []
+
+    @property
+    def source(self) -> PostgresParams:
+        if not self.source_db:
+            self.source_db = self.postgres.fresh_database("source")
+        return replace(
+            self._params(self.postgres.superuser["user"], self.postgres.superuser["password"]), dbname=self.source_db
+        )
+
+    def make_load(self, task: str, columns: str, rows: str, target_columns: str = "") -> None:
+        """A source table, the target of the same or other columns, and a release that loads one into the other."""
+        self.source_sql(f"CREATE TABLE {task} ({columns})")
+        self.source_sql(f"INSERT INTO {task} {rows}")
+        self.sql(f"SET ROLE {self.owner}; CREATE TABLE {self.schema}.{task} ({target_columns or columns})")
+        self.activate(self.declare(task))
+
+    def cell(
+        self, task: str, *, run_id: str = "run", try_number: int = 1, max_tries: int = 3, min_rows: int = 0,
+        limits: SnapshotLimits | None = None, stop: StopFlag | None = None, port: int | None = None,
+        ledger_port: int | None = None, source_port: int | None = None, policy: GatePolicy | None = None,
+        finished: Callable[[TaskCoordinates], bool] = lambda coordinates: False,
+    ) -> LoadCell:  # fmt: skip
+        """A load cell for one task try, wired like the operator wires it; ports lead through a proxy when given."""
+        stop = stop or StopFlag()
+        target = PostgresTarget(self.control(port), policy or GatePolicy(quiet_timeout=10.0))
+        world = SqlWorld(self.ledger.runtime(ledger_port), target, target.service_id(), stop.check)
+        source = self.source
+        work = SnapshotWork(
+            declaration=self.declarations[task], environment="test",
+            coordinates=self.coordinates(task, run_id=run_id, try_number=try_number, max_tries=max_tries),
+            limits=(limits or SnapshotLimits(max_source_bytes="4 GiB")).effective(), min_rows=min_rows,
+            source=source if source_port is None else replace(source, port=source_port), source_schema="public",
+            source_name=task,
+        )  # fmt: skip
+        return LoadCell(world, work, stop, finished)
+
+    def rows(self, task: str) -> list[tuple[Any, ...]]:
+        return self.sql(f"SELECT * FROM {self.schema}.{task} ORDER BY 1")
+
+    def receipts(self) -> int:
+        [(count,)] = self.sql("SELECT count(*) FROM dpone_gate.receipt")
+        return int(count)
+
+    def stagings(self) -> list[str]:
+        rows = self.sql("SELECT relname FROM pg_class WHERE relname LIKE 'dpone\\_s\\_%' AND relkind = 'r'")
+        return [str(name) for (name,) in rows]
+
+    def ledger_counts(self) -> dict[str, int]:
+        """Attempts by state, open guards and gates, as the ledger has them."""
+        with psycopg.connect(
+            **{**self.postgres.superuser, "dbname": self.ledger.dbname}  # type: ignore[arg-type]
+        ) as connection:
+            row = connection.execute(
+                "SELECT count(*) FILTER (WHERE state = 1), count(*) FILTER (WHERE state = 2),"
+                " count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4),"
+                " (SELECT count(*) FROM dpone.attempt_guard WHERE is_open),"
+                " (SELECT count(*) FROM dpone.principal WHERE state <> 4) FROM dpone.attempt"
+            ).fetchone()
+        assert row is not None
+        names = ("running", "succeeded", "failed", "commit_unknown", "open_guards", "open_gates")
+        return dict(zip(names, row, strict=True))
 
     # --- attempts and gates ---
 

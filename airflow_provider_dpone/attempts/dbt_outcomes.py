@@ -7,12 +7,11 @@ task died before it could say so, and one that did not finish is never called a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from airflow_provider_dpone.attempts.world import Observed, World, utc_now
+from airflow_provider_dpone.attempts.world import Observed, utc_now
 from airflow_provider_dpone.contracts.canonical import Document
 from airflow_provider_dpone.contracts.dbt import DbtBaseline, DbtPlan, DbtReadBack, DbtReceipt, DbtRun
-from airflow_provider_dpone.contracts.ports import SchemaCatalog
 from airflow_provider_dpone.contracts.states import AttemptState
 from airflow_provider_dpone.engines.dbt.verdict import compare, judge
 from airflow_provider_dpone.errors import (
@@ -23,6 +22,9 @@ from airflow_provider_dpone.errors import (
 )
 from airflow_provider_dpone.ledger.attempts import StoredAttempt
 from airflow_provider_dpone.ledger.schema import EvidenceKind
+
+if TYPE_CHECKING:
+    from airflow_provider_dpone.attempts.sql import SqlWorld
 
 D = TypeVar("D", bound=Document)
 
@@ -41,9 +43,8 @@ class Judged:
 class DbtOutcomes:
     """Observes dbt attempts on one managed schema."""
 
-    def __init__(self, world: World[Any], catalog: SchemaCatalog) -> None:
+    def __init__(self, world: SqlWorld) -> None:
         self._world = world
-        self._catalog = catalog
 
     def observe(self, stored: StoredAttempt, milliseconds: dict[str, int], done: Document | None) -> Observed:
         """Judge an attempt whose gates are closed; one that never got to a login did nothing.
@@ -68,14 +69,14 @@ class DbtOutcomes:
         plan, baseline = self._kept(attempt, DbtPlan), self._kept(attempt, DbtBaseline)
         if plan is None or baseline is None:
             return None
-        run = self._kept(attempt, DbtRun)
+        run, schema = self._kept(attempt, DbtRun), self._world.schema_of(attempt)
         try:
-            relations = self._catalog.relations()
+            relations = schema.relations()
             seen = compare(plan, baseline, relations, {}, utc_now())
             error = judge(plan, run, seen)
             if error is None:
                 built = [name for name, kind in plan.expected().items() if kind != "view"]
-                seen = compare(plan, baseline, relations, self._catalog.rows(built), utc_now())
+                seen = compare(plan, baseline, relations, schema.rows(built), utc_now())
         except (ServerUnreachable, AnswerLost) as doubt:
             raise OutcomePending(
                 f"the schema cannot be read back now ({doubt}); its login is closed; look again later",

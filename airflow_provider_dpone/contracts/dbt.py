@@ -72,8 +72,9 @@ class DbtPlan(Document):
         return {r.name: r.kind for r in self.relations if r.role not in ("helper", "pattern")}
 
     def writes(self) -> tuple[str, ...]:
-        """Every name a run may write, helpers and patterns included, sorted."""
-        return tuple(sorted({relation.name for relation in self.relations}))
+        """Every relation this run may write, helpers included, as ``schema.name``, sorted; random names are not."""
+        chosen = {r.name for r in self.relations if r.selected and r.role != "pattern"}
+        return tuple(sorted(f"{self.target_schema}.{name}" for name in chosen))
 
     def is_helper(self, name: str) -> bool:
         """Whether a name is one that dbt uses only for a moment."""

@@ -106,3 +106,8 @@ def retired_prefix(attempt_sha256: str) -> str:
 def retired_name(attempt_sha256: str, table_uuid: str) -> str:
     """Name of a table about to be dropped; says which UUID it must carry, so that a broken-off removal is resumed."""
     return f"{retired_prefix(attempt_sha256)}_{uuid.UUID(table_uuid).hex}"
+
+
+def staging_name(attempt_sha256: str) -> str:
+    """Name of the table a load fills before its one transaction; unique to the attempt."""
+    return f"dpone_s_{attempt_sha256.removeprefix('sha256:')[:32]}"

@@ -118,6 +118,15 @@ class PrincipalJournal(Protocol):
     def end_dispatch(self, *, dispatch_id: str, state: DispatchState, note: str) -> None: ...
 
 
+@dataclass(frozen=True)
+class GateKey:
+    """Under what the gate of a one-time login is kept in its target database."""
+
+    guard_id: str
+    epoch: int
+    attempt_sha256: str
+
+
 class Gate(Protocol):
     """Closes the principals of one attempt; how they are issued differs by server."""
 
@@ -213,8 +222,19 @@ class ClickHouseSnapshotExecutor(Protocol):
         ...
 
 
-class SchemaCatalog(Protocol):
-    """The relations of one managed schema, as the controller sees and may tidy them; each call is a fresh look."""
+class ManagedSchema(Protocol):
+    """One managed schema, as the controller sees and may tidy it; each call is a fresh look."""
+
+    def look(self) -> None:
+        """The schema is as enrolled, confined, and nobody else can write it.
+
+        :raises Refused: it is not.
+        """
+        ...
+
+    def rights(self, reads: Sequence[tuple[str, str]]) -> Any:
+        """What a login needs to make, change and drop relations here, and to read these (schema, name) elsewhere."""
+        ...
 
     def relations(self) -> dict[str, str]:
         """Name and kind (``table``, ``view``, ``materialized_view`` or what the server calls it) of every relation."""
@@ -251,11 +271,12 @@ __all__ = [
     "ClickHouseSnapshotCatalog",
     "ClickHouseSnapshotExecutor",
     "Gate",
+    "GateKey",
     "IssuedCredential",
     "JournaledPrincipal",
+    "ManagedSchema",
     "OpenedGeneration",
     "PrincipalJournal",
-    "SchemaCatalog",
     "SnapshotPublicationAuthority",
     "SnapshotPublicationStore",
     "SnapshotTarget",

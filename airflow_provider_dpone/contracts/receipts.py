@@ -49,3 +49,31 @@ class RetentionReceipt(Document):
     removed: tuple[Text, ...]
     kept: tuple[Text, ...]
     freed_bytes: Counter
+
+
+class LoadReceipt(Document):
+    """Receipt of a load: the target held exactly these rows when its one transaction was committed."""
+
+    schema_name: Literal["dpone.load_receipt.v1"] = Field(default="dpone.load_receipt.v1")
+    family: Family
+    stand_in: bool
+    """True when the target is a local development server."""
+    state: Literal["LOADED"]
+    reused: bool
+    """True when this try found the load of its own earlier try still standing and copied nothing."""
+    workload_id: Text
+    attempt_sha256: Digest
+    load_sha256: Digest
+    """Digest of the load's record, which the target's own receipt row carries."""
+    transaction: Text
+    """The target's own name of the transaction."""
+    target: Text
+    source: Text
+    snapshot_taken_at: Text
+    rows: Counter
+    row_sum: ContentSum
+    source_bytes: Counter
+    wire_bytes: Counter
+    staging_bytes: Counter
+    milliseconds: dict[str, Counter]
+    """Wall-clock milliseconds per step."""

@@ -13,10 +13,12 @@ from airflow_provider_dpone.activation.coordinator import Bindings, CompositionA
 from airflow_provider_dpone.contracts.naming import split_table
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import Connector
+from airflow_provider_dpone.engines.postgres.control import PostgresControl
+from airflow_provider_dpone.engines.postgres.policy import read_marker, service_id
 from airflow_provider_dpone.errors import DeclarationInvalid, ServerRefused, ServerUnreachable, TargetUnsupported
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
 from airflow_provider_dpone.hooks.control import DponeControlHook
-from airflow_provider_dpone.hooks.source import source_connector
+from airflow_provider_dpone.hooks.source import source_connector, source_params
 
 
 def resolve_target(declaration: WorkloadDeclaration) -> ResolvedTarget:
@@ -47,7 +49,26 @@ def _clickhouse(declaration: WorkloadDeclaration) -> ResolvedTarget:
     return ResolvedTarget(Connector.CLICKHOUSE, str(rows[0][0]), f"{rows[0][1]}/{table}", (table,))
 
 
-_RESOLVERS: Final[dict[str, Callable[[WorkloadDeclaration], ResolvedTarget]]] = {"clickhouse": _clickhouse}
+def _postgres(declaration: WorkloadDeclaration) -> ResolvedTarget:
+    """A managed schema: of the target table, or the target itself."""
+    relation = declaration.target_relation
+    schema = split_table(relation)[0] if declaration.kind == "load" else relation
+    with PostgresControl(source_params(declaration.target_conn_id)).fresh() as session:
+        marker = read_marker(session)
+        server = service_id(session)
+    if marker is None:
+        raise TargetUnsupported(
+            f"the database behind {declaration.target_conn_id!r} is not enrolled; run `dpone-airflow enroll --conn-id "
+            f"... --schema {schema}` as its administrator"
+        )
+    writes = declaration.writes if declaration.kind == "dbt" else (relation, *declaration.writes)
+    return ResolvedTarget(Connector.POSTGRES, server, f"{marker[0].database_id}/{schema}", writes)
+
+
+_RESOLVERS: Final[dict[str, Callable[[WorkloadDeclaration], ResolvedTarget]]] = {
+    "clickhouse": _clickhouse,
+    "postgres": _postgres,
+}
 
 
 def resolve_source(conn_id: str) -> str:

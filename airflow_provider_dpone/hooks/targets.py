@@ -8,9 +8,14 @@ from typing import Any
 from airflow.sdk import BaseHook
 
 from airflow_provider_dpone.attempts.clickhouse import ClickHouseTarget, ClickHouseWorld
+from airflow_provider_dpone.attempts.sql import SqlWorld
 from airflow_provider_dpone.attempts.world import World
+from airflow_provider_dpone.engines.postgres.control import PostgresControl
+from airflow_provider_dpone.engines.postgres.load_target import PostgresTarget
+from airflow_provider_dpone.engines.postgres.rights import GatePolicy as PostgresGatePolicy
 from airflow_provider_dpone.errors import TargetUnsupported
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
+from airflow_provider_dpone.hooks.source import source_params
 from airflow_provider_dpone.ledger.transaction import Ledger
 
 
@@ -21,7 +26,18 @@ def clickhouse_world(ledger: Ledger, conn_id: str, checkpoint: Callable[[], None
     return ClickHouseWorld(ledger, target, target.service_id(), checkpoint)
 
 
-_WORLDS: dict[str, Callable[..., World[Any]]] = {"clickhouse": clickhouse_world}
+def postgres_world(ledger: Ledger, conn_id: str, checkpoint: Callable[[], None] = lambda: None) -> SqlWorld:
+    """Ledger and PostgreSQL target database behind the controller's connection.
+
+    Extra field ``dpone_stand_in`` marks a local development server; it is shown in every receipt.
+    """
+    connection = BaseHook.get_connection(conn_id)
+    stand_in = bool(connection.extra_dejson.get("dpone_stand_in"))
+    target = PostgresTarget(PostgresControl(source_params(conn_id)), PostgresGatePolicy(), stand_in=stand_in)
+    return SqlWorld(ledger, target, target.service_id(), checkpoint)
+
+
+_WORLDS: dict[str, Callable[..., World[Any]]] = {"clickhouse": clickhouse_world, "postgres": postgres_world}
 
 
 def world_behind(ledger: Ledger, conn_id: str, checkpoint: Callable[[], None] = lambda: None) -> World[Any]:

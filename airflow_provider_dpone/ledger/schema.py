@@ -60,6 +60,8 @@ class EvidenceKind(IntEnum):
     ADJUDICATION = 10
     RECEIPT = 11
     AGGREGATES = 12
+    LOAD = 15
+    BASELINE = 16
     DBT_PLAN = 17
     DBT_BASELINE = 18
     DBT_RUN = 21

@@ -61,6 +61,10 @@ def shape_of(column: ColumnConversion) -> Shape:
             return Shape.BYTES if column.kind is ValueKind.BYTES else Shape.TEXT
         case "Enum" | "UUID":
             return Shape.LABEL
+        case "Varchar" | "Char" | "Carried":
+            return Shape.TEXT
+        case "Bytes":
+            return Shape.BYTES
         case "Date" | "Date32":
             return Shape.DATE
         case "IPv4" | "IPv6":

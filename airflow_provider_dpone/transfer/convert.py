@@ -1,4 +1,4 @@
-"""Exact conversion of Arrow batches into the values a ClickHouse table will hold.
+"""Exact conversion of Arrow batches into the values a target table will hold.
 
 :func:`plan_conversion` decides at preflight which column goes where and refuses what can never fit; a planned
 :class:`Conversion` then checks every value. A value is kept exactly or the attempt is refused naming column, row and
@@ -13,9 +13,9 @@ column takes a value of any type in the source's own lossless text form.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +23,29 @@ import pyarrow as pa
 from airflow_provider_dpone.contracts.columns import SourceColumn, SourceTable, ValueKind
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign
 from airflow_provider_dpone.errors import DesignMismatch, TypeNotMapped, ValueNotExact
+from airflow_provider_dpone.transfer.rowbinary import EncodedRows, encode_rows
 from airflow_provider_dpone.transfer.target_types import UTC_ZONES, TargetType, parse_type
 from airflow_provider_dpone.transfer.values import CONVERTERS, Converter, Unfit, convert_list, storage_of
 
 Form = Literal["native", "text"]
 #: Names a raw value the driver delivers in a changed form, for example an infinite timestamp; None: no better name.
 Explain = Callable[[ValueKind, object], str | None]
+
+
+@dataclass(frozen=True)
+class TypeSystem:
+    """How the column types of one target engine take values: what converts into what, and the bytes it becomes."""
+
+    type_of: Callable[[ColumnDesign], TargetType]
+    converters: Mapping[tuple[ValueKind, str], Converter]
+    encode: Callable[[pa.RecordBatch, Sequence[TargetType]], EncodedRows]
+    nullable_type: str
+    """How a type that takes NULL is written, over ``{type}``; for advice."""
+
+
+CLICKHOUSE: Final = TypeSystem(
+    lambda design: parse_type(design.type), CONVERTERS, encode_rows, "the target column Nullable({type})"
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +71,7 @@ class Conversion:
     source: SourceTable
     columns: tuple[ColumnConversion, ...]
     explain: Explain | None = None
+    system: TypeSystem = CLICKHOUSE
 
     @property
     def names(self) -> list[str]:
@@ -75,6 +93,10 @@ class Conversion:
         arrays = [self._column(column, batch.column(i), rows_before) for i, column in enumerate(self.columns)]
         fields = [pa.field(column.name, column.target.arrow) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def encode(self, batch: pa.RecordBatch, rows_before: int = 0) -> EncodedRows:
+        """The batch converted (see :meth:`convert`) and as the bytes that are digested and sent."""
+        return self.system.encode(self.convert(batch, rows_before), self.types)
 
     def _named(self, kind: ValueKind, scalar: pa.Scalar) -> str:
         if not scalar.is_valid:
@@ -112,12 +134,16 @@ def _shown(scalar: pa.Scalar) -> str:
 
 
 def plan_conversion(
-    source: SourceTable, target_columns: Sequence[ColumnDesign], explain: Explain | None = None
+    source: SourceTable,
+    target_columns: Sequence[ColumnDesign],
+    explain: Explain | None = None,
+    system: TypeSystem = CLICKHOUSE,
 ) -> Conversion:
     """Map columns by their exact names and choose how each is read and converted.
 
     :param target_columns: the target's columns as its catalog gives them; their order is the order of the plan.
     :param explain: the source engine's names for values its driver cannot deliver as they are.
+    :param system: the target engine's types.
     :raises DesignMismatch: columns are missing, extra, repeated, computed, or may hold NULL where the target may not.
     :raises TypeNotMapped: a pair of types has no exact conversion; the message lists every such column.
     """
@@ -128,14 +154,15 @@ def plan_conversion(
     columns, untyped = [], []
     for design in target_columns:
         try:
-            columns.append(_plan_column(by_name[design.name], parse_type(design.type)))
+            columns.append(_plan_column(by_name[design.name], system.type_of(design), system))
         except TypeNotMapped as error:
             untyped.append(f"{design.name!r}: {error.message}")
     if untyped:
         raise TypeNotMapped(_listed("types are not mapped", source, untyped), problems=untyped)
     for column in columns:
         if column.source.nullable and not column.target.nullable:
-            cure = "" if column.target.family == "Array" else f" or the target column Nullable({column.target.text})"
+            advice = f" or {system.nullable_type.format(type=column.target.text)}"
+            cure = "" if column.target.family == "Array" else advice
             problems.append(
                 f"{column.name!r} may hold NULL in the source, but {column.target.text} cannot; declare the source "
                 f"column NOT NULL{cure}"
@@ -144,7 +171,7 @@ def plan_conversion(
             problems.append(f"{column.name!r} would be read as part of a Nested column; rename it")
     if problems:
         raise DesignMismatch(_listed("source and target do not fit", source, problems), problems=problems)
-    return Conversion(source, tuple(columns), explain)
+    return Conversion(source, tuple(columns), explain, system)
 
 
 def _listed(what: str, source: SourceTable, problems: list[str]) -> str:
@@ -168,7 +195,7 @@ def _name_problems(source: SourceTable, target_columns: Sequence[ColumnDesign]) 
     return problems
 
 
-def _plan_column(source: SourceColumn, target: TargetType) -> ColumnConversion:
+def _plan_column(source: SourceColumn, target: TargetType, system: TypeSystem) -> ColumnConversion:
     def refuse(why: str) -> TypeNotMapped:
         return TypeNotMapped(f"{source.declared} into {target.text}: {why}")
 
@@ -176,10 +203,10 @@ def _plan_column(source: SourceColumn, target: TargetType) -> ColumnConversion:
         raise refuse(source.refusal or "the source type is not supported")
     if source.array:
         if target.family == "Array" and target.element is not None:
-            inner = _plan_column(source.model_copy(update={"array": False, "text_read": None}), target.element)
+            inner = _plan_column(source.model_copy(update={"array": False, "text_read": None}), target.element, system)
             return ColumnConversion(source, target, "native", source.kind, convert_list(inner.convert))
     elif target.family != "Array":
-        native = CONVERTERS.get((source.kind, target.family))
+        native = system.converters.get((source.kind, target.family))
         if native is not None:
             if source.kind is ValueKind.TIMESTAMP and target.zone not in UTC_ZONES:
                 raise refuse(
@@ -187,6 +214,6 @@ def _plan_column(source: SourceColumn, target: TargetType) -> ColumnConversion:
                     "use DateTime64(6) or DateTime64(6, 'UTC'), or a timestamptz source column"
                 )
             return ColumnConversion(source, target, "native", source.kind, native)
-    if target.family == "String" and source.text_read is not None:
-        return ColumnConversion(source, target, "text", ValueKind.TEXT, CONVERTERS[ValueKind.TEXT, "String"])
+    if source.text_read is not None and target.takes_text_of(source):
+        return ColumnConversion(source, target, "text", ValueKind.TEXT, system.converters[ValueKind.TEXT, "String"])
     raise refuse("no exact conversion exists; see docs/types.md")

@@ -1,7 +1,7 @@
-"""The content digest: SHA-256 of each row's RowBinary bytes, summed modulo 2^256, with the number of rows.
+"""The content digest: SHA-256 of each row's bytes on the wire, summed modulo 2^256, with the number of rows.
 
-It does not depend on the order of rows, sees duplicates and NULLs, and is what ClickHouse computes as
-``count(), sum(reinterpretAsUInt256(SHA256(formatRow('RowBinary', ...))))``.
+It does not depend on the order of rows, sees duplicates and NULLs, and each target computes it itself: ClickHouse as
+``count(), sum(reinterpretAsUInt256(SHA256(formatRow('RowBinary', ...))))``, PostgreSQL from its types' send functions.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from airflow_provider_dpone.contracts.publication import Content
 from airflow_provider_dpone.transfer.rowbinary import EncodedRows
@@ -30,19 +31,27 @@ class DigestBuilder:
 
     def add(self, encoded: EncodedRows) -> None:
         """Digest every row of the piece."""
-        sha256 = hashlib.sha256
+        sha256, framing = hashlib.sha256, encoded.framing
         if encoded.rows == 1:
             row = sha256()
             for part in encoded.parts:
-                row.update(part)
+                row.update(part[framing:])
+                framing = max(0, framing - len(part))
             digests = row.digest()
         else:
             data = encoded.data
-            digests = b"".join([sha256(data[start:end]).digest() for start, end in pairwise(encoded.offsets.tolist())])
+            digests = b"".join(
+                [sha256(data[start + framing : end]).digest() for start, end in pairwise(encoded.offsets.tolist())]
+            )
+        self.add_digests(np.frombuffer(digests, np.uint8))
+
+    def add_digests(self, digests: npt.NDArray[np.uint8]) -> None:
+        """Add rows by their 32-byte digests, one after another."""
         # A digest is a little-endian number of eight 32-bit lanes; sums of lanes cannot overflow 64 bits.
-        lanes = np.frombuffer(digests, "<u4").reshape(-1, 8).sum(axis=0, dtype=np.uint64)
-        self._sum += sum(int(lane) << (32 * i) for i, lane in enumerate(lanes))
-        self._rows += encoded.rows
+        lanes = np.ascontiguousarray(digests).view("<u4").reshape(-1, 8)
+        total = lanes.sum(axis=0, dtype=np.uint64)
+        self._sum += sum(int(lane) << (32 * i) for i, lane in enumerate(total))
+        self._rows += len(lanes)
 
     def content(self) -> Content:
         """Rows and sum so far."""

@@ -32,6 +32,8 @@ class EncodedRows:
 
     parts: tuple[bytes | memoryview, ...]
     offsets: npt.NDArray[np.int64]
+    framing: int = 0
+    """Bytes at the beginning of each row that are framing of the wire format and not content."""
 
     @property
     def rows(self) -> int:
@@ -62,30 +64,37 @@ def encode_rows(batch: pa.RecordBatch, types: Sequence[TargetType]) -> EncodedRo
 
     :raises ValueNotExact: NULL in a column whose type does not take it.
     """
-    pieces = _pieces([batch.column(i) for i in range(batch.num_columns)], types, batch.num_rows)
-    if batch.num_rows == 1:
+    return join_rows(
+        _pieces([batch.column(i) for i in range(batch.num_columns)], types, batch.num_rows), batch.num_rows
+    )
+
+
+def join_rows(pieces: Sequence[pa.Array], rows: int, framing: int = 0) -> EncodedRows:
+    """Rows made of their pieces; a single row is left as views of them."""
+    if rows == 1:
         parts = [_values(piece)[0] for piece in pieces]
         total = sum(len(part) for part in parts)
-        return EncodedRows(tuple(part for part in parts if len(part)), np.array([0, total], np.int64))
+        return EncodedRows(tuple(part for part in parts if len(part)), np.array([0, total], np.int64), framing)
     joined = pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
     values, offsets = _values(joined)
-    return EncodedRows((bytes(values),), offsets)
+    return EncodedRows((bytes(values),), offsets, framing)
 
 
 def _values(array: pa.Array) -> tuple[memoryview, npt.NDArray[np.int64]]:
     """A view of all bytes of a binary array, and where each value begins in it."""
-    offsets = _offsets(array)
+    offsets = offsets_of(array)
     first, last = int(offsets[0]), int(offsets[-1])
     values = array.buffers()[2]
     view = memoryview(b"") if values is None else memoryview(values.slice(first, last - first))
     return view, offsets.astype(np.int64) - first
 
 
-def _offsets(array: pa.Array) -> npt.NDArray[np.int32]:
+def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
+    """Where the values of a binary array begin in its data."""
     return np.frombuffer(array.buffers()[1], np.int32, count=len(array) + 1, offset=array.offset * 4)
 
 
-class _Row:
+class RowPieces:
     """Collects the parts of a row, column by column, as pieces that Arrow can join."""
 
     def __init__(self, rows: int) -> None:
@@ -102,7 +111,7 @@ class _Row:
         width = block.shape[1]
         offsets = np.zeros(self.rows + 1, np.int32)
         np.cumsum(present, out=offsets[1:])
-        self.varying(_byte_strings(offsets * np.int32(width), block[present]))
+        self.varying(byte_strings(offsets * np.int32(width), block[present]))
 
     def varying(self, payload: pa.Array) -> None:
         """Add a column of byte strings (no NULL)."""
@@ -114,23 +123,24 @@ class _Row:
         if self._blocks:
             block = self._blocks[0] if len(self._blocks) == 1 else np.concatenate(self._blocks, axis=1)
             offsets = np.arange(self.rows + 1, dtype=np.int32) * np.int32(block.shape[1])
-            self.pieces.append(_byte_strings(offsets, np.ascontiguousarray(block)))
+            self.pieces.append(byte_strings(offsets, np.ascontiguousarray(block)))
             self._blocks = []
 
 
-def _byte_strings(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8] | bytes) -> pa.Array:
+def byte_strings(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8] | bytes) -> pa.Array:
+    """An array of byte strings that lie one after another in ``data``."""
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def _pieces(columns: Sequence[pa.Array], types: Sequence[TargetType], rows: int) -> list[pa.Array]:
-    row = _Row(rows)
+    row = RowPieces(rows)
     for array, kind in zip(columns, types, strict=True):
         _add_column(row, array, kind)
     row.close()
     return row.pieces
 
 
-def _add_column(row: _Row, array: pa.Array, kind: TargetType) -> None:
+def _add_column(row: RowPieces, array: pa.Array, kind: TargetType) -> None:
     present: Mask | None = None
     if array.null_count:
         if not kind.nullable:
@@ -149,12 +159,12 @@ def _add_column(row: _Row, array: pa.Array, kind: TargetType) -> None:
         payload, lengths = _list_payload(array, kind)
     else:
         payload = array if present is None else pc.fill_null(array, pa.scalar(b"", pa.binary()))
-        lengths = np.diff(_offsets(payload))
+        lengths = np.diff(offsets_of(payload))
     _add_lengths(row, lengths, present)
     row.varying(payload)
 
 
-def _add_lengths(row: _Row, lengths: npt.NDArray[np.integer], present: Mask | None) -> None:
+def _add_lengths(row: RowPieces, lengths: npt.NDArray[np.integer], present: Mask | None) -> None:
     """LEB128 of each length (seven bits a byte), where ``present``."""
     longest = int(lengths.max(initial=0))
     if longest < 0x80:
@@ -172,7 +182,7 @@ def _add_lengths(row: _Row, lengths: npt.NDArray[np.integer], present: Mask | No
     more[:, :-1] = np.where(groups[:, 1:] > 0, 0x80, 0)
     offsets = np.zeros(row.rows + 1, np.int32)
     np.cumsum(np.count_nonzero(keep, axis=1), out=offsets[1:])
-    row.varying(_byte_strings(offsets, ((groups & 0x7F) | more).astype(np.uint8)[keep]))
+    row.varying(byte_strings(offsets, ((groups & 0x7F) | more).astype(np.uint8)[keep]))
 
 
 def _fixed_block(array: pa.Array, kind: TargetType) -> Bytes2D:
@@ -199,4 +209,4 @@ def _list_payload(array: pa.Array, kind: TargetType) -> tuple[pa.Array, npt.NDAr
     elements = array.values.slice(first, last - first)
     encoded = encode_rows(pa.RecordBatch.from_arrays([elements], ["element"]), [kind.element])
     bounds = encoded.offsets[offsets - first].astype(np.int32)
-    return _byte_strings(bounds, encoded.data), np.diff(offsets)
+    return byte_strings(bounds, encoded.data), np.diff(offsets)

@@ -22,7 +22,7 @@ from airflow_provider_dpone.errors import Stopped
 from airflow_provider_dpone.transfer.convert import Conversion
 from airflow_provider_dpone.transfer.digest import DigestBuilder
 from airflow_provider_dpone.transfer.meter import Meter
-from airflow_provider_dpone.transfer.rowbinary import EncodedRows, encode_rows
+from airflow_provider_dpone.transfer.rowbinary import EncodedRows
 
 T = TypeVar("T")
 #: Rows and bytes encoded at once; small enough to stay in cache, large enough to spread the cost of a call.
@@ -160,12 +160,11 @@ class _Run:
         self.raw.close()
 
     def encode(self) -> None:
-        types = self.conversion.types
         for batch in self.raw:
             self.meter.read(batch.num_rows, batch.nbytes)
             for piece in _pieces(batch):
                 self.check()
-                encoded = encode_rows(self.conversion.convert(piece, self.digest.rows), types)
+                encoded = self.conversion.encode(piece, self.digest.rows)
                 self.digest.add(encoded)
                 self.encoded.put(encoded, encoded.size)
                 del encoded, piece

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from airflow_provider_dpone.contracts.columns import SourceColumn
 from airflow_provider_dpone.errors import TypeNotMapped
 
 _TOKEN = re.compile(
@@ -79,6 +80,10 @@ class TargetType:
         margin = 0 if self.zone in UTC_ZONES else DAY
         first, last = DATE32_RANGE[0] * DAY + margin, (DATE32_RANGE[1] + 1) * DAY - margin
         return first, min(last, (2**63 - 1) // 10**self.scale)
+
+    def takes_text_of(self, source: SourceColumn) -> bool:
+        """Whether the source's own text form of a value may go into a column of this type."""
+        return self.family == "String"
 
     @property
     def width(self) -> int:

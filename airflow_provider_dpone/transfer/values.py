@@ -52,13 +52,13 @@ def storage_of(array: pa.Array) -> pa.Array:
     return array
 
 
-def _ints(array: pa.Array) -> npt.NDArray[np.int64]:
+def as_integers(array: pa.Array) -> npt.NDArray[np.int64]:
     """Values as 64-bit integers, zero where NULL."""
     as_int = array.view(pa.int64()) if array.type.bit_width == 64 else array.view(pa.int32()).cast(pa.int64())
     return np.asarray(pc.fill_null(as_int, 0) if array.null_count else as_int)
 
 
-def _rebuild(values: npt.NDArray[np.integer], like: pa.Array, to: pa.DataType) -> pa.Array:
+def rebuilt(values: npt.NDArray[np.integer], like: pa.Array, to: pa.DataType) -> pa.Array:
     """An array of fixed-width ``values`` (any numpy layout of the right size) that is NULL where ``like`` is."""
     validity = None
     if like.null_count:
@@ -85,10 +85,10 @@ def integer_to_integer(array: pa.Array, target: TargetType) -> pa.Array:
     _require_range(wide, *target.integer_range)
     if target.bits <= 64:
         return wide.cast(target.arrow)
-    values = _ints(wide.cast(pa.int64()))
+    values = as_integers(wide.cast(pa.int64()))
     lanes = np.repeat((values >> 63)[:, None], target.bits // 64, axis=1)
     lanes[:, 0] = values
-    return _rebuild(lanes, array, target.arrow)
+    return rebuilt(lanes, array, target.arrow)
 
 
 def integer_to_decimal(array: pa.Array, target: TargetType) -> pa.Array:
@@ -118,7 +118,7 @@ def decimal_to_integer(array: pa.Array, target: TargetType) -> pa.Array:
         return decimals.cast(target.arrow)
     width = 32  # a decimal of 76 digits is a little-endian number of two's complement, as the wide integers are
     raw = np.frombuffer(decimals.buffers()[1], np.uint8, count=len(decimals) * width, offset=decimals.offset * width)
-    return _rebuild(raw.reshape(-1, width)[:, : target.bits // 8], array, target.arrow)
+    return rebuilt(raw.reshape(-1, width)[:, : target.bits // 8], array, target.arrow)
 
 
 def _unscale(array: pa.Array, precision: int, scale: int) -> list[int]:
@@ -145,7 +145,7 @@ def _unscale(array: pa.Array, precision: int, scale: int) -> list[int]:
 def _unscaled_to_arrow(values: list[int], like: pa.Array, kind: pa.DataType) -> pa.Array:
     width = kind.bit_width // 8
     raw = b"".join(value.to_bytes(width, "little", signed=True) for value in values)
-    return _rebuild(np.frombuffer(raw, np.uint8), like, kind)
+    return rebuilt(np.frombuffer(raw, np.uint8), like, kind)
 
 
 def float_to_float(array: pa.Array, target: TargetType) -> pa.Array:
@@ -184,7 +184,7 @@ def text_to_enum(array: pa.Array, target: TargetType) -> pa.Array:
 def date_to_date(array: pa.Array, target: TargetType) -> pa.Array:
     """Days into Date (1970-01-01 to 2149-06-06) or Date32 (1900-01-01 to 2299-12-31)."""
     low, high = DATE_RANGE if target.family == "Date" else DATE32_RANGE
-    days = _ints(array)
+    days = as_integers(array)
     bad = (days < low) | (days > high)
     if array.null_count:
         bad &= np.asarray(array.is_valid())
@@ -192,7 +192,7 @@ def date_to_date(array: pa.Array, target: TargetType) -> pa.Array:
         bad,
         "the range is 1970-01-01 to 2149-06-06" if high == DATE_RANGE[1] else "the range is 1900-01-01 to 2299-12-31",
     )
-    return _rebuild(days.astype(np.uint16 if target.family == "Date" else np.int32), array, target.arrow)
+    return rebuilt(days.astype(np.uint16 if target.family == "Date" else np.int32), array, target.arrow)
 
 
 def moment_to_datetime(array: pa.Array, target: TargetType) -> pa.Array:
@@ -209,7 +209,7 @@ def time_to_time(array: pa.Array, target: TargetType) -> pa.Array:
 def _ticks(array: pa.Array, target: TargetType, first: int, last: int) -> pa.Array:
     """Check seconds in [first, last) and move from the source's fraction digits to the target's without loss."""
     digits = _UNIT_DIGITS[array.type.unit]
-    values = _ints(array)
+    values = as_integers(array)
     bad = (values < first * 10**digits) | (values >= last * 10**digits)
     if array.null_count:
         bad &= np.asarray(array.is_valid())
@@ -220,7 +220,7 @@ def _ticks(array: pa.Array, target: TargetType, first: int, last: int) -> pa.Arr
         ticks, rest = np.divmod(values, 10 ** (digits - target.scale))
         _check(rest != 0, f"it has more than {target.scale} fraction digits of a second")
     kind = {"DateTime": np.uint32, "Time": np.int32}.get(target.family, np.int64)
-    return _rebuild(ticks.astype(kind), array, target.arrow)
+    return rebuilt(ticks.astype(kind), array, target.arrow)
 
 
 def text_to_address(array: pa.Array, target: TargetType) -> pa.Array:

@@ -16,10 +16,10 @@ from airflow_provider_dpone.attempts.protocol import AttemptProtocol
 from airflow_provider_dpone.attempts.settle import SchedulerView, plan_digest
 from airflow_provider_dpone.attempts.sql import SqlWorld
 from airflow_provider_dpone.attempts.steps import StopFlag
-from airflow_provider_dpone.contracts.dbt import DbtBaseline, DbtReceipt, DbtRun
+from airflow_provider_dpone.contracts.dbt import DbtBaseline, DbtReceipt
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.contracts.states import DispatchState
+from airflow_provider_dpone.contracts.states import DispatchState, Purpose
 from airflow_provider_dpone.engines.dbt.prepared import PreparedDbt
 from airflow_provider_dpone.engines.dbt.tidy import tidy
 from airflow_provider_dpone.engines.dbt.verdict import found_relations
@@ -65,8 +65,9 @@ class DbtCell(AttemptProtocol[SqlWorld, DbtReceipt]):
 
         :raises DbtRelationRefused: something outside depends on a relation of the schema.
         """
-        self.world.look(admissible.guard)
-        outside = self.world.catalog(admissible.guard).outside_dependents()
+        schema = self.world.target.schema(admissible.guard.schema)
+        schema.look()
+        outside = schema.outside_dependents()
         if outside:
             raise DbtRelationRefused(
                 f"dbt drops relations with everything that depends on them, and outside schema "
@@ -80,7 +81,7 @@ class DbtCell(AttemptProtocol[SqlWorld, DbtReceipt]):
         last = self.admission.previous(admissible, self._work.coordinates, self._work.plan_sha256())
         if last is None:
             return None
-        outcomes = DbtOutcomes(self.world, self.world.catalog(admissible.guard))
+        outcomes = DbtOutcomes(self.world)
         judged = outcomes.judge(last.sha256)
         if judged is None or judged.error is not None:
             return None
@@ -88,22 +89,24 @@ class DbtCell(AttemptProtocol[SqlWorld, DbtReceipt]):
 
     def perform(self, admissible: Admissible) -> DbtReceipt | None:
         """Tidy up, issue, build, close, read back, judge."""
-        world, attempt, guard, steps = self.world, self.attempt, admissible.guard, self.steps
-        catalog, plan = world.catalog(guard), self._prepared.plan
+        world, attempt, steps, plan = self.world, self.attempt, self.steps, self._prepared.plan
+        schema = world.target.schema(admissible.guard.schema)
         with steps("tidy", "looking at the schema and putting in order what an earlier run left"):
-            restored, removed = tidy(catalog, plan, lambda: world.attempts.require_acting(attempt))
+            restored, removed = tidy(schema, plan, lambda: world.attempts.require_acting(attempt))
             for what, names in (("renamed back", restored), ("removed", removed)):
                 if names:
                     steps.say(f"{what}: {', '.join(names)}")
             baseline = DbtBaseline(
                 plan_sha256=plan.digest(),
-                found=found_relations(catalog.relations(), {}),
+                found=found_relations(schema.relations(), {}),
                 restored=restored,
                 removed=removed,
             )
             world.attempts.record(attempt, (EvidenceKind.DBT_PLAN, plan), (EvidenceKind.DBT_BASELINE, baseline))
         with steps("login", "issuing the one-time login"):
-            credential = world.issue_maker(attempt, guard, plan.reads)
+            gate = world.gate_of(attempt, [admissible.guard])
+            rights = schema.rights([(source.schema_of, source.name) for source in plan.reads])
+            credential = gate.issue_once(Purpose.WORKER, rights)
             journal, dispatch = world.journal(attempt), str(uuid.uuid4())
             journal.claim_dispatch(
                 dispatch_id=dispatch, name=credential.name, kind="dbt_build", statement=f"dbt build {plan.digest()}"
@@ -115,16 +118,16 @@ class DbtCell(AttemptProtocol[SqlWorld, DbtReceipt]):
             journal.end_dispatch(
                 dispatch_id=dispatch, state=DispatchState.ANSWERED, note=f"dbt ended with {run.exit_code}"
             )
-            world.gate_of(attempt).close(credential.name)
+            gate.close(credential.name)
         with steps("read back", "reading the schema back", always=True):
-            return self._judged(admissible, run)
+            return self._judged()
 
     def interrupt(self) -> None:
         """End dbt and all it started."""
         self._prepared.stop()
 
-    def _judged(self, admissible: Admissible, run: DbtRun) -> DbtReceipt:
-        outcomes = DbtOutcomes(self.world, self.world.catalog(admissible.guard))
+    def _judged(self) -> DbtReceipt:
+        outcomes = DbtOutcomes(self.world)
         judged = outcomes.judge(self.attempt)
         if judged is None:
             raise OutcomePending(f"the ledger does not show what attempt {self.attempt} planned; look again later")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from airflow_provider_dpone.attempts.admission import Admissible
 from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld, PublicationOutcomes
 from airflow_provider_dpone.attempts.protocol import AttemptProtocol
+from airflow_provider_dpone.attempts.reading import aggregating
 from airflow_provider_dpone.attempts.settle import SchedulerView, plan_digest
 from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.contracts.columns import TableAggregates
@@ -194,7 +193,7 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
             with (
                 steps("copy", f"copying {work.source_schema}.{work.source_name}"),
                 open_snapshot(work.source, work.source_schema, work.source_name, conversion.source) as snapshot,
-                _aggregating(snapshot, conversion) as aggregates,
+                aggregating(snapshot, conversion) as aggregates,
             ):
                 result, wire_bytes = self._stream(admissible, conversion, generation, retained, snapshot, ingest)
                 aggregates.result()
@@ -338,15 +337,3 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
             ingest=copied.ingest.principal,
             closed_ingest_sha256=copied.closed_ingest_sha256,
         )
-
-
-@contextmanager
-def _aggregating(snapshot: PostgresSnapshot, conversion: Conversion) -> Iterator[Future[TableAggregates]]:
-    """Let the source compute its aggregates in the same snapshot while the rows are read."""
-    with ThreadPoolExecutor(1, thread_name_prefix="dpone-aggregates") as pool:
-        future = pool.submit(snapshot.aggregates, conversion)
-        try:
-            yield future
-        except BaseException:
-            snapshot.cancel()
-            raise

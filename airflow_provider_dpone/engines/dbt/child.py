@@ -100,4 +100,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # everything is written; taking an interpreter of this size down takes seconds

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from airflow_provider_dpone.contracts.dbt import DbtPlan
-from airflow_provider_dpone.contracts.ports import SchemaCatalog
+from airflow_provider_dpone.contracts.ports import ManagedSchema
 
 _BACKUP = "__dbt_backup"
 
 
 def tidy(
-    catalog: SchemaCatalog, plan: DbtPlan, before_each: Callable[[], None]
+    managed: ManagedSchema, plan: DbtPlan, before_each: Callable[[], None]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Restore and remove; what something still depends on is left for dbt, which replaces it with its model.
 
@@ -20,7 +20,7 @@ def tidy(
     :param before_each: called before every statement; raises when this attempt may not act any more.
     :returns: names restored, names removed.
     """
-    relations = catalog.relations()
+    relations = managed.relations()
     permanent = plan.permanent()
     owners = {r.node: r.name for r in plan.relations if r.name in permanent and r.role != "helper"}
     left = {n: kind for n, kind in relations.items() if n not in permanent and plan.is_helper(n)}
@@ -29,7 +29,7 @@ def tidy(
         target = owners.get(plan.helped(name) or "")
         if name.endswith(_BACKUP) and target is not None and target not in relations:
             before_each()
-            catalog.rename(kind, name, target)
+            managed.rename(kind, name, target)
             restored.append(target)
             del left[name]
     removed: list[str] = []
@@ -38,7 +38,7 @@ def tidy(
         dropped = []
         for name, kind in sorted(left.items()):
             before_each()
-            if catalog.drop(kind, name):
+            if managed.drop(kind, name):
                 dropped.append(name)
         progress = bool(dropped)
         removed += dropped

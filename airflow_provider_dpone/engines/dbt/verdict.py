@@ -46,13 +46,13 @@ def judge(plan: DbtPlan, run: DbtRun | None, seen: DbtReadBack) -> DponeError | 
 
     :param run: None when the process ended with its task, before anything was recorded of it.
     """
-    if seen.lost:
-        return DbtTargetUnexpected(f"{_where(plan, seen, seen.lost)}. {_leftovers(seen)}", lost=list(seen.lost))
+    after = f"Now {_where(plan, seen, seen.lost)}. {_leftovers(seen)}" if seen.lost else _leftovers(seen)
+    broken_off = DbtTargetUnexpected if seen.lost else DbtInterrupted
     if run is None or run.results is None:
         how = "with its task" if run is None else _exit(run.exit_code)
-        return DbtInterrupted(
-            f"dbt ended {how} without an account of its run; models it had finished are in place, no relation that was "
-            f"there is missing. {_leftovers(seen)}"
+        return broken_off(
+            f"dbt ended {how} without an account of its run; models it had finished are in place. {after}",
+            lost=list(seen.lost),
         )
     failed = [r for r in run.results if r.status not in _DONE and not _is_test(r)]
     tests = [r for r in run.results if r.status not in _DONE and r.status != "skipped" and _is_test(r)]
@@ -60,25 +60,28 @@ def judge(plan: DbtPlan, run: DbtRun | None, seen: DbtReadBack) -> DponeError | 
     if errors:
         skipped = len(run.results) - sum(r.status != "skipped" for r in run.results)
         return DbtModelFailed(
-            f"{len(errors)} of {len(plan.selected)} nodes failed and {skipped} were skipped: {_named(errors)}. "
-            f"{_leftovers(seen)}",
+            f"{len(errors)} of {len(plan.selected)} nodes failed and {skipped} were skipped: {_named(errors)}. {after}",
             nodes=[r.unique_id for r in errors],
+            lost=list(seen.lost),
         )
     if tests:
         return DbtTestFailed(
-            f"{len(tests)} tests failed: {_named(tests)}. What they test is built and in place",
+            f"{len(tests)} tests failed: {_named(tests)}. What they test is built and in place; dbt skipped what is "
+            f"built on it. {after}",
             nodes=[r.unique_id for r in tests],
+            lost=list(seen.lost),
         )
     silent = sorted(set(plan.selected) - {r.unique_id for r in run.results if r.status != "skipped"})
     if run.exit_code != 0 or silent or len(run.results) != len(plan.selected):
-        return DbtInterrupted(
+        return broken_off(
             f"dbt ended {_exit(run.exit_code)} and its account does not fit what was planned "
-            f"({', '.join(silent[:5]) or 'nodes that were not planned'}). {_leftovers(seen)}"
+            f"({', '.join(silent[:5]) or 'nodes that were not planned'}). {after}",
+            lost=list(seen.lost),
         )
-    if seen.missing:
+    gone = sorted({*seen.missing, *seen.lost})
+    if gone:
         return DbtTargetUnexpected(
-            f"dbt says it succeeded, but {_where(plan, seen, seen.missing)}. {_leftovers(seen)}",
-            missing=list(seen.missing),
+            f"dbt says it succeeded, but {_where(plan, seen, gone)}. {_leftovers(seen)}", missing=gone
         )
     if seen.leftovers:
         return DbtTargetUnexpected(

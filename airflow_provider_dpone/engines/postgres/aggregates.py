@@ -6,7 +6,9 @@ The twin for the target is ``engines/clickhouse/aggregates.py``; shapes and cano
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import psycopg
 
@@ -46,36 +48,74 @@ _SQL: Final[dict[Shape, tuple[str, str, str]]] = {
 }
 
 
+#: One row of a statement.
+Fetch = Callable[[str], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """How a column is read: its value, and its text form where it has one."""
+
+    value: str
+    text: str | None
+
+
 def read_aggregates(connection: psycopg.Connection, conversion: Conversion) -> TableAggregates:
     """Rows, and per column NULLs, low, high and total, in the connection's current snapshot."""
     source = conversion.source
-    relation = quoted(source.namespace, source.name)
+
+    def fetch(statement: str) -> Sequence[Any]:
+        answer = connection.execute(statement.encode()).fetchone()
+        assert answer is not None
+        return answer
+
+    return _aggregates(fetch, conversion, quoted(source.namespace, source.name), _source)
+
+
+def staged_aggregates(fetch: Fetch, conversion: Conversion, schema: str, staging: str) -> TableAggregates:
+    """The same over a staging table, whose columns hold what the conversion made of the source's."""
+    return _aggregates(fetch, conversion, quoted(schema, staging), _staged)
+
+
+def _aggregates(
+    fetch: Fetch, conversion: Conversion, relation: str, read: Callable[[ColumnConversion], _Read]
+) -> TableAggregates:
     rows: int | None = None
     values: list[tuple[str | None, ...]] = []
     for start in range(0, len(conversion.columns), _AT_ONCE):
         columns = conversion.columns[start : start + _AT_ONCE]
-        wanted = ["count(*)", *(part for column in columns for part in _column(column))]
-        answer = connection.execute(f"SELECT {', '.join(wanted)} FROM {relation}".encode()).fetchone()  # noqa: S608
-        assert answer is not None
+        wanted = ["count(*)", *(part for column in columns for part in _column(column, read(column)))]
+        answer = fetch(f"SELECT {', '.join(wanted)} FROM {relation}")  # noqa: S608
         assert rows in (None, answer[0]), "one snapshot has one number of rows"
         rows = answer[0]
-        values += [answer[i : i + 4] for i in range(1, len(answer), 4)]
+        values += [tuple(answer[i : i + 4]) for i in range(1, len(answer), 4)]
     assert rows is not None
     return table_aggregates(conversion, rows, values)
 
 
-def _column(column: ColumnConversion) -> list[str]:
+def _column(column: ColumnConversion, read: _Read) -> list[str]:
     name = quoted(column.name)
-    value = read_sql(column)
+    value = read.value
     shape = shape_of(column)
     if shape is Shape.NUMBER and column.kind is ValueKind.BOOL:
         value = f"{name}::int"
-    if shape in (Shape.TEXT, Shape.LABEL) and column.source.text_read is not None:
-        value = column.source.text_read.format(c=name)
+    if shape in (Shape.TEXT, Shape.LABEL) and read.text is not None:
+        value = read.text
     if shape is Shape.MICROS and column.kind is ValueKind.TIMESTAMP:
         value = f"({value} AT TIME ZONE 'UTC')"
     parts = [sql.format(v=value, c=name) if sql else "NULL" for sql in _SQL[shape]]
     return [f"(count(*) - count({name}))::text", *parts]
+
+
+def _source(column: ColumnConversion) -> _Read:
+    text = column.source.text_read
+    return _Read(read_sql(column), None if text is None else text.format(c=quoted(column.name)))
+
+
+def _staged(column: ColumnConversion) -> _Read:
+    name = quoted(column.name)
+    padded = f"CASE WHEN {name} IS NOT NULL THEN format('%s', {name}) END"  # a cast to text strips the padding
+    return _Read(name, padded if column.target.family == "Char" else f"{name}::text")
 
 
 def read_sql(column: ColumnConversion) -> str:

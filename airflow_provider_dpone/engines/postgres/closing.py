@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from airflow_provider_dpone.contracts.enrolment import SchemaEnrolment
+from airflow_provider_dpone.contracts.ports import GateKey
 from airflow_provider_dpone.contracts.proofs import GateClosure, SessionQuiescence
 from airflow_provider_dpone.contracts.states import Connector, GateState
 from airflow_provider_dpone.engines.postgres.control import PostgresControl, PostgresSession
@@ -34,15 +35,6 @@ _TICK: Final = 0.05
 _PASSING: Final = ("55P03", "40P01", "XX000", "40001", "23505")
 #: Somebody reads what the role made, or something in another database depends on it.
 _IN_USE: Final = ("55P03", "2BP01")
-
-
-@dataclass(frozen=True)
-class GateKey:
-    """Under what a gate is kept in the target database."""
-
-    guard_id: str
-    epoch: int
-    attempt_sha256: str
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import psycopg
 
-from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, translated
+from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, pins, translated
 
 
 class PostgresSession:
@@ -36,12 +36,38 @@ class PostgresSession:
             cursor = self._connection.execute(statement.encode(), params)
             return cursor.fetchall() if cursor.description else []
 
+    def change(self, statement: str) -> int:
+        """Run one statement that changes rows; how many.
+
+        :raises ServerRefused, AnswerLost: as for :meth:`query`.
+        """
+        with translated(self._params, "a statement"):
+            return self._connection.execute(statement.encode()).rowcount
+
     def script(self, statements: list[str]) -> None:
         """Run statements in one transaction, sent as one message: no answer lies between them, all or none holds.
 
         :raises ServerRefused, AnswerLost: as for :meth:`query`.
         """
         self.query(";\n".join(["BEGIN", *statements, "COMMIT"]))
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """A transaction in which values are shown in one form only; committed at the end.
+
+        :raises ServerRefused, AnswerLost: as for :meth:`query`.
+        """
+        self.query(";\n".join(["BEGIN", *pins()]))
+        try:
+            yield
+        except BaseException:
+            self.close()  # ends the transaction, whatever state it is in
+            raise
+        self.query("COMMIT")
+
+    def cancel(self) -> None:
+        """Make the statement that runs here fail soon. Safe from any thread, also when none runs."""
+        self._connection.cancel_safe(timeout=5)
 
     def scrambled(self, password: str, name: str) -> str:
         """The SCRAM verifier of a password, computed by the client; the server never sees the password."""

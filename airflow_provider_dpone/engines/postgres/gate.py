@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from airflow_provider_dpone.contracts.enrolment import SchemaEnrolment
-from airflow_provider_dpone.contracts.ports import IssuedCredential, PrincipalJournal
+from airflow_provider_dpone.contracts.ports import GateKey, IssuedCredential, PrincipalJournal
 from airflow_provider_dpone.contracts.proofs import GateClosure, SessionQuiescence
 from airflow_provider_dpone.contracts.states import Connector, GateState, Purpose
-from airflow_provider_dpone.engines.postgres.closing import Closing, GateKey, ServerClosure
+from airflow_provider_dpone.engines.postgres.closing import Closing, ServerClosure
 from airflow_provider_dpone.engines.postgres.control import PostgresControl, PostgresSession
 from airflow_provider_dpone.engines.postgres.install import layout
 from airflow_provider_dpone.engines.postgres.rights import GatePolicy, WorkerRights

@@ -67,12 +67,11 @@ def service_id(session: PostgresSession) -> str:
     return str(found)
 
 
-def require_enrolled(session: PostgresSession, enrolment: SchemaEnrolment) -> None:
-    """The database and its gate are the enrolled ones, and the policy holds, all seen now.
+def require_place(session: PostgresSession, enrolment: SchemaEnrolment) -> None:
+    """The database and its gate are the enrolled ones, seen now.
 
     :raises NotEnrolled, EnrolledElsewhere: the marker is missing or another.
     :raises TargetChanged: the gate is not what was installed.
-    :raises TargetUnsupported, AmbientWriter: see :func:`require_policy`.
     """
     found = read_marker(session)
     database = enrolment.marker.database
@@ -88,6 +87,15 @@ def require_enrolled(session: PostgresSession, enrolment: SchemaEnrolment) -> No
             f"the login gate of database {database} is not what was installed: a function, trigger, table or right of "
             "schema dpone_gate was altered. Look at it, then run `dpone-airflow enroll` again"
         )
+
+
+def require_enrolled(session: PostgresSession, enrolment: SchemaEnrolment) -> None:
+    """The database and its gate are the enrolled ones, and the policy holds, all seen now.
+
+    :raises NotEnrolled, EnrolledElsewhere, TargetChanged: see :func:`require_place`.
+    :raises TargetUnsupported, AmbientWriter: see :func:`require_policy`.
+    """
+    require_place(session, enrolment)
     require_policy(
         session,
         schema=enrolment.managed_schemas[0],

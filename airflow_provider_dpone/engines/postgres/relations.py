@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
+from airflow_provider_dpone.contracts.enrolment import SchemaEnrolment
 from airflow_provider_dpone.engines.postgres.control import PostgresControl
+from airflow_provider_dpone.engines.postgres.policy import require_enrolled
+from airflow_provider_dpone.engines.postgres.rights import Grant, WorkerRights, owner_rights
 from airflow_provider_dpone.engines.postgres.session import quoted, statement
 from airflow_provider_dpone.errors import ServerRefused
 
@@ -16,12 +20,28 @@ _WORDS: Final = {"table": "TABLE", "view": "VIEW", "materialized_view": "MATERIA
 _DEPENDED_ON: Final = "2BP01"
 
 
-class PostgresSchemaCatalog:
+class PostgresManagedSchema:
     """Sees and tidies one schema as the controller, which has the rights of its owner."""
 
-    def __init__(self, control: PostgresControl, schema: str) -> None:
+    def __init__(self, control: PostgresControl, enrolment: SchemaEnrolment) -> None:
         self._control = control
-        self._schema = schema
+        self._enrolment = enrolment
+        self._schema = enrolment.managed_schemas[0]
+
+    def look(self) -> None:
+        """The schema is as enrolled and confined.
+
+        :raises NotEnrolled, EnrolledElsewhere, TargetChanged, TargetUnsupported, AmbientWriter: it is not.
+        """
+        with self._control.fresh() as session:
+            require_enrolled(session, self._enrolment)
+
+    def rights(self, reads: Sequence[tuple[str, str]]) -> WorkerRights:
+        """The rights of the schema's owner here, and SELECT on these relations elsewhere."""
+        own = owner_rights(self._schema, self._enrolment.owner)
+        schemas = sorted({schema for schema, _ in reads})
+        usage = tuple(Grant(("USAGE",), schema) for schema in schemas)
+        return replace(own, grants=(*own.grants, *usage, *(Grant(("SELECT",), *source) for source in reads)))
 
     def relations(self) -> dict[str, str]:
         """Name and kind of every relation; sequences a column owns are no relations of their own."""
