@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_dpone.attempts.world import Observed, utc_now
 from airflow_provider_dpone.contracts.canonical import Document
-from airflow_provider_dpone.contracts.dbt import DbtBaseline, DbtPlan, DbtReadBack, DbtReceipt, DbtRun
+from airflow_provider_dpone.contracts.dbt import DbtBaseline, DbtReadBack, DbtReceipt, DbtRun
 from airflow_provider_dpone.contracts.states import AttemptState
 from airflow_provider_dpone.engines.dbt.verdict import compare, judge
 from airflow_provider_dpone.errors import (
@@ -33,7 +33,6 @@ D = TypeVar("D", bound=Document)
 class Judged:
     """What was planned, run and read back, and why that is no success (None: it is one)."""
 
-    plan: DbtPlan
     baseline: DbtBaseline
     run: DbtRun | None
     seen: DbtReadBack
@@ -66,30 +65,31 @@ class DbtOutcomes:
 
     def judge(self, attempt: str) -> Judged | None:
         """Read the schema back and judge; the read-back is kept as evidence. None when nothing was started."""
-        plan, baseline = self._kept(attempt, DbtPlan), self._kept(attempt, DbtBaseline)
-        if plan is None or baseline is None:
+        baseline = self._kept(attempt, DbtBaseline)
+        if baseline is None:
             return None
+        plan = baseline.plan
         run, schema = self._kept(attempt, DbtRun), self._world.schema_of(attempt)
         try:
             relations = schema.relations()
-            seen = compare(plan, baseline, relations, {}, utc_now())
+            seen = compare(baseline, relations, {}, utc_now())
             error = judge(plan, run, seen)
             if error is None:
                 built = [name for name, kind in plan.expected().items() if kind != "view"]
-                seen = compare(plan, baseline, relations, schema.rows(built), utc_now())
+                seen = compare(baseline, relations, schema.rows(built), utc_now())
         except (ServerUnreachable, AnswerLost) as doubt:
             raise OutcomePending(
                 f"the schema cannot be read back now ({doubt}); its login is closed; look again later",
                 attempt=attempt,
             ) from doubt
         self._world.attempts.record(attempt, (EvidenceKind.DBT_READ_BACK, seen))
-        return Judged(plan, baseline, run, seen, error)
+        return Judged(baseline, run, seen, error)
 
     def receipt(
         self, stored: StoredAttempt, judged: Judged, milliseconds: dict[str, int], *, reused: bool = False
     ) -> DbtReceipt:
         """The receipt of a run that succeeded."""
-        plan, run, seen = judged.plan, judged.run, judged.seen
+        plan, run, seen = judged.baseline.plan, judged.run, judged.seen
         assert run is not None
         assert run.results is not None
         assert run.manifest_sha256 is not None
@@ -130,7 +130,6 @@ class DbtOutcomes:
 
 
 _KINDS: dict[type[Document], EvidenceKind] = {
-    DbtPlan: EvidenceKind.DBT_PLAN,
     DbtBaseline: EvidenceKind.DBT_BASELINE,
     DbtRun: EvidenceKind.DBT_RUN,
 }

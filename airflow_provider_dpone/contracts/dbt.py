@@ -105,6 +105,7 @@ class DbtRun(Document):
     """How the process ended and what its artifacts say; a hint, never the outcome."""
 
     schema_name: Literal["dpone.dbt_run.v1"] = Field(default="dpone.dbt_run.v1")
+    attempt_sha256: Digest
     plan_sha256: Digest
     exit_code: int
     """Negative when a signal ended the process."""
@@ -127,10 +128,11 @@ class FoundRelation(Document):
 
 
 class DbtBaseline(Document):
-    """The managed schema before the login was issued, once leftovers of earlier runs were put in order."""
+    """What an attempt set out to do, and the managed schema before its login was issued and after it was tidied."""
 
     schema_name: Literal["dpone.dbt_baseline.v1"] = Field(default="dpone.dbt_baseline.v1")
-    plan_sha256: Digest
+    attempt_sha256: Digest
+    plan: DbtPlan
     found: tuple[FoundRelation, ...]
     restored: tuple[Text, ...]
     """Relations a killed run had renamed away, renamed back from ``__dbt_backup``."""
@@ -142,6 +144,7 @@ class DbtReadBack(Document):
     """The managed schema after the gate was closed and quiet, compared with the plan and the baseline."""
 
     schema_name: Literal["dpone.dbt_read_back.v1"] = Field(default="dpone.dbt_read_back.v1")
+    attempt_sha256: Digest
     plan_sha256: Digest
     observed_at: Text
     found: tuple[FoundRelation, ...]

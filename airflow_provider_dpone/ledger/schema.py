@@ -62,10 +62,9 @@ class EvidenceKind(IntEnum):
     AGGREGATES = 12
     LOAD = 15
     BASELINE = 16
-    DBT_PLAN = 17
-    DBT_BASELINE = 18
-    DBT_RUN = 21
-    DBT_READ_BACK = 22
+    DBT_BASELINE = 17
+    DBT_RUN = 18
+    DBT_READ_BACK = 21
 
 
 metadata = MetaData(schema=SCHEMA)

@@ -70,13 +70,13 @@ class Watched:
         self.exposed: list[str] = []
         build = PreparedDbt.build
 
-        def watched(prepared: PreparedDbt, user: str, password: str) -> DbtRun:
+        def watched(prepared: PreparedDbt, attempt: str, user: str, password: str) -> DbtRun:
             self.logins.append((user, password))
             ended = threading.Event()
             looking = threading.Thread(target=self._look, args=(world, prepared.pid, password, ended))
             looking.start()
             try:
-                return build(prepared, user, password)
+                return build(prepared, attempt, user, password)
             finally:
                 ended.set()
                 looking.join()
@@ -186,7 +186,7 @@ def test_a_killed_task_takes_dbt_along_and_the_next_try_puts_the_schema_in_order
     wait_for(lambda: not alive(child), 5)
     # where renames are no transaction, a kill between them leaves exactly this
     world.sql("ALTER TABLE mart.first RENAME TO first__dbt_backup")
-    world.sql("CREATE TABLE mart.first__dbt_tmp (id int)")
+    world.sql(f"SET ROLE {world.owner}; CREATE TABLE mart.first__dbt_tmp (id int)")
 
     assert world.settle() == ["FAILED"]
     assert world.sessions() == []

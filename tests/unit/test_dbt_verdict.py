@@ -41,8 +41,10 @@ def judged(
     now: dict[str, str], *, before: dict[str, str] | None = None, exit_code: int = 0,
     results: dict[str, str] | None = None, recorded: bool = True,
 ) -> DponeError | None:  # fmt: skip
-    baseline = DbtBaseline(plan_sha256=PLAN.digest(), found=found_relations(before or {}, {}), restored=(), removed=())
-    seen = compare(PLAN, baseline, now, {}, "now")
+    baseline = DbtBaseline(
+        attempt_sha256=SHA, plan=PLAN, found=found_relations(before or {}, {}), restored=(), removed=()
+    )
+    seen = compare(baseline, now, {}, "now")
     rows: Any = None
     if results is not None:
         rows = tuple(
@@ -52,7 +54,12 @@ def judged(
             )
         )
     run = DbtRun(
-        plan_sha256=PLAN.digest(), exit_code=exit_code, manifest_sha256=SHA, run_results_sha256=SHA, results=rows
+        attempt_sha256=SHA,
+        plan_sha256=PLAN.digest(),
+        exit_code=exit_code,
+        manifest_sha256=SHA,
+        run_results_sha256=SHA,
+        results=rows,
     )
     return judge(PLAN, run if recorded else None, seen)
 
@@ -111,5 +118,5 @@ def test_leftovers_of_a_killed_run_are_reported() -> None:
 
 
 def test_what_a_hook_made_is_undeclared() -> None:
-    baseline = DbtBaseline(plan_sha256=PLAN.digest(), found=(), restored=(), removed=())
-    assert compare(PLAN, baseline, {**GOOD, "audit": "table"}, {"a": 3}, "now").undeclared == ("audit",)
+    baseline = DbtBaseline(attempt_sha256=SHA, plan=PLAN, found=(), restored=(), removed=())
+    assert compare(baseline, {**GOOD, "audit": "table"}, {"a": 3}, "now").undeclared == ("audit",)

@@ -97,12 +97,13 @@ class DbtCell(AttemptProtocol[SqlWorld, DbtReceipt]):
                 if names:
                     steps.say(f"{what}: {', '.join(names)}")
             baseline = DbtBaseline(
-                plan_sha256=plan.digest(),
+                attempt_sha256=attempt,
+                plan=plan,
                 found=found_relations(schema.relations(), {}),
                 restored=restored,
                 removed=removed,
             )
-            world.attempts.record(attempt, (EvidenceKind.DBT_PLAN, plan), (EvidenceKind.DBT_BASELINE, baseline))
+            world.attempts.record(attempt, (EvidenceKind.DBT_BASELINE, baseline))
         with steps("login", "issuing the one-time login"):
             gate = world.gate_of(attempt, [admissible.guard])
             rights = schema.rights([(source.schema_of, source.name) for source in plan.reads])
@@ -112,7 +113,7 @@ class DbtCell(AttemptProtocol[SqlWorld, DbtReceipt]):
                 dispatch_id=dispatch, name=credential.name, kind="dbt_build", statement=f"dbt build {plan.digest()}"
             )
         with steps("build", f"dbt builds {len(plan.selected)} nodes of {plan.project} into {plan.target_schema}"):
-            run = self._prepared.build(credential.name, credential.password)
+            run = self._prepared.build(attempt, credential.name, credential.password)
         with steps("close", "closing the login and proving it quiet", always=True):
             world.attempts.record(attempt, (EvidenceKind.DBT_RUN, run))
             journal.end_dispatch(

@@ -12,10 +12,11 @@ from airflow_provider_dpone.contracts.dbt import DbtRun, NodeResult
 _LARGEST: Final = 256 * 2**20
 
 
-def read_run(target: Path, *, plan_sha256: str, exit_code: int) -> DbtRun:
+def read_run(target: Path, *, attempt_sha256: str, plan_sha256: str, exit_code: int) -> DbtRun:
     """The artifacts of a finished process; a missing, cut or foreign ``run_results.json`` gives no results."""
     manifest, results = _bytes(target / "manifest.json"), _bytes(target / "run_results.json")
     return DbtRun(
+        attempt_sha256=attempt_sha256,
         plan_sha256=plan_sha256,
         exit_code=exit_code,
         manifest_sha256=None if manifest is None else digest_of(manifest),

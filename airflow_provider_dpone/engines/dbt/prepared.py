@@ -106,11 +106,13 @@ class PreparedDbt:
         )
         return self._plan
 
-    def build(self, user: str, password: str) -> DbtRun:
+    def build(self, attempt_sha256: str, user: str, password: str) -> DbtRun:
         """Build as this one-time login; returns when the process and all it started have ended."""
         exit_code = self._running().build(user, password)
         assert self._workspace is not None
-        return read_run(self._workspace.target, plan_sha256=self.plan.digest(), exit_code=exit_code)
+        return read_run(
+            self._workspace.target, attempt_sha256=attempt_sha256, plan_sha256=self.plan.digest(), exit_code=exit_code
+        )
 
     def last_errors(self) -> list[str]:
         """What dbt last logged as errors; after the end."""

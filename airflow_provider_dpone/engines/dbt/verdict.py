@@ -18,12 +18,13 @@ _BACKUP = "__dbt_backup"
 
 
 def compare(
-    plan: DbtPlan, baseline: DbtBaseline, relations: Mapping[str, str], rows: Mapping[str, int], observed_at: str
+    baseline: DbtBaseline, relations: Mapping[str, str], rows: Mapping[str, int], observed_at: str
 ) -> DbtReadBack:
     """Compare the schema as it is now with the plan and with what was there before."""
-    before = {found.name for found in baseline.found}
+    plan, before = baseline.plan, {found.name for found in baseline.found}
     permanent = plan.permanent()
     return DbtReadBack(
+        attempt_sha256=baseline.attempt_sha256,
         plan_sha256=plan.digest(),
         observed_at=observed_at,
         found=found_relations(relations, rows),
