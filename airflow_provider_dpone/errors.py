@@ -240,6 +240,37 @@ class ActivationRefused(Refused):
     code = "DPONE_ACTIVATION_REFUSED"
 
 
+class ActivationStale(Refused):
+    """What was prepared rests on something that changed since: predecessor, context, release, epochs or pointer."""
+
+    code = "DPONE_ACTIVATION_STALE"
+
+
+class PhysicalConflict(Refused):
+    """Bindings or names of a release are physically one place or one relation, or a claimed place is another."""
+
+    code = "DPONE_PHYSICAL_CONFLICT"
+
+
+class ManifestInvalid(Refused):
+    """A transfer manifest cannot be read or says something it may not; names file and line."""
+
+    code = "DPONE_MANIFEST_INVALID"
+
+
+class ReleaseAltered(Refused):
+    """A release directory is not, to the last byte, what its builder wrote, or is another release."""
+
+    code = "DPONE_RELEASE_ALTERED"
+
+
+class RunsActive(DponeError):
+    """DAG runs of a release are still active; retirement waits for them."""
+
+    code = "DPONE_RUNS_ACTIVE"
+    retryable = True
+
+
 class InstanceUnbound(Refused):
     """The operator runs outside a task instance the listener has bound."""
 

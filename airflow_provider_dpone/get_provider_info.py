@@ -20,6 +20,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     f"{package}.operators.snapshot",
                     f"{package}.operators.dbt",
+                    f"{package}.operators.load",
                     f"{package}.operators.retention",
                     f"{package}.operators.reconcile",
                     f"{package}.operators.release",
@@ -32,6 +33,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [f"{package}.hooks.control", f"{package}.hooks.clickhouse"],
             }
         ],
+        "bundles": [{"integration-name": name, "python-modules": [f"{package}.bundles.release"]}],
         "triggers": [{"integration-name": name, "python-modules": [f"{package}.triggers.guard"]}],
         "connection-types": [
             {

@@ -14,6 +14,8 @@ from airflow_provider_dpone.contracts.proofs import GateClosure, Outcome, Quiesc
 from airflow_provider_dpone.contracts.publication import Content, IssuedPrincipal, SnapshotIntent, SnapshotTarget
 from airflow_provider_dpone.contracts.release import (
     ActivationRequest,
+    Deployment,
+    PhysicalObservation,
     PhysicalResource,
     Release,
     WorkloadAdmission,
@@ -120,7 +122,7 @@ class Activated:
 
 def prepare_request(
     ledger: Ledger, store: CompositionActivationStore, enrolments: dict[str, TargetEnrolment], environment: str = "test"
-) -> tuple[ActivationRequest, Release]:
+) -> tuple[ActivationRequest, Release, Deployment, PhysicalObservation]:
     release = Release(native=tuple(sorted(declaration(t) for t in enrolments)), standalone=())
     workloads, resources = [], []
     for table, accepted in enrolments.items():
@@ -143,25 +145,29 @@ def prepare_request(
                 enrolment_sha256=accepted.digest(),
             )
         )
+    deployment = Deployment(release_id=release.digest(), environment=environment, bindings=())
+    observation = PhysicalObservation(deployment_id=deployment.digest(), writes=(), reads=())
     request = ActivationRequest(
         family=Family.NONPRODUCTION,
         occurrence_id=new_uuid(),
         environment=environment,
         release_id=release.digest(),
+        deployment_id=deployment.digest(),
+        observation_sha256=observation.digest(),
         previous_activation_sha256=None,
         workloads=tuple(sorted(workloads)),
         resources=tuple(sorted(resources)),
     )
-    return request, release
+    return request, release, deployment, observation
 
 
 def activate(admin: Ledger, runtime: Ledger, *tables: str, environment: str = "test") -> Activated:
     """Enrol the tables as administrator and activate a release of them as the runtime role."""
     admin.read(lambda c: None)
     enrolments = {t: enrolment(admin, t) for t in tables}
-    request, release = prepare_request(admin, CompositionActivationStore(admin), enrolments, environment)
     store = CompositionActivationStore(runtime)
-    stored = store.activate(store.prepare(request, release).sha256)
+    prepared = store.prepare(*prepare_request(admin, CompositionActivationStore(admin), enrolments, environment))
+    stored = store.activate(prepared.sha256)
     return Activated(runtime, store, stored, enrolments)
 
 

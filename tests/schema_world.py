@@ -20,6 +20,8 @@ from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.ports import GateKey
 from airflow_provider_dpone.contracts.release import (
     ActivationRequest,
+    Deployment,
+    PhysicalObservation,
     PhysicalResource,
     Release,
     WorkloadAdmission,
@@ -142,9 +144,12 @@ class SchemaWorld:
             native=tuple(sorted(d for d in declarations if d.constituent == "native")),
             standalone=tuple(sorted(d for d in declarations if d.constituent == "standalone")),
         )
+        deployment = Deployment(release_id=release.digest(), environment="test", bindings=())
+        observation = PhysicalObservation(deployment_id=deployment.digest(), writes=(), reads=())
         request = ActivationRequest(
             family=Family.NONPRODUCTION, occurrence_id=str(uuid.uuid4()), environment="test",
-            release_id=release.digest(), previous_activation_sha256=None,
+            release_id=release.digest(), deployment_id=deployment.digest(), observation_sha256=observation.digest(),
+            previous_activation_sha256=None,
             workloads=tuple(sorted(
                 WorkloadAdmission(
                     workload_id=d.workload_id, constituent=d.constituent, cell=CELLS[d.kind][1],
@@ -158,7 +163,7 @@ class SchemaWorld:
             ),),
         )  # fmt: skip
         store = CompositionActivationStore(self.ledger.runtime())
-        self.activation = store.activate(store.prepare(request, release).sha256)
+        self.activation = store.activate(store.prepare(request, release, deployment, observation).sha256)
         return self.activation
 
     # --- loads ---

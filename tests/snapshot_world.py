@@ -18,6 +18,8 @@ from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.release import (
     ActivationRequest,
+    Deployment,
+    PhysicalObservation,
     PhysicalResource,
     Release,
     WorkloadAdmission,
@@ -109,7 +111,7 @@ class SnapshotWorld:
         return WorkloadDeclaration(
             workload_id=f"dag.{table}", constituent="native", kind="snapshot", source_conn_id="src",
             source_relation=source or f"public.{table}", target_conn_id="dwh",
-            target_relation=f"{self.database}.{table}", control_conn_id="control", options={},
+            target_relation=f"{self.database}.{table}", control_conn_id="control", options={"max_source_bytes": 1 << 32},
         )  # fmt: skip
 
     def activate(self, *tables: str) -> None:
@@ -121,9 +123,12 @@ class SnapshotWorld:
         guards = {t: self.enrol(t) for t in tables}
         store = CompositionActivationStore(self.ledger.runtime())
         found = {g: store.guard(g) for g in guards.values()}
+        deployment = Deployment(release_id=release.digest(), environment="test", bindings=())
+        observation = PhysicalObservation(deployment_id=deployment.digest(), writes=(), reads=())
         request = ActivationRequest(
             family=Family.NONPRODUCTION, occurrence_id=str(uuid.uuid4()), environment="test",
-            release_id=release.digest(), previous_activation_sha256=None,
+            release_id=release.digest(), deployment_id=deployment.digest(), observation_sha256=observation.digest(),
+            previous_activation_sha256=None,
             workloads=tuple(sorted(
                 WorkloadAdmission(
                     workload_id=d.workload_id, constituent="native", cell=CELL, pack_sha256=d.digest(), guard_id=guards[t]
@@ -138,7 +143,7 @@ class SnapshotWorld:
                 for g in found.values() if g is not None
             )),
         )  # fmt: skip
-        store.activate(store.prepare(request, release).sha256)
+        store.activate(store.prepare(request, release, deployment, observation).sha256)
 
     def declare_retention(self, table: str) -> WorkloadDeclaration:
         return WorkloadDeclaration(

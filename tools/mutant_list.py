@@ -27,6 +27,7 @@ BREAKING = "tests/integration/test_breaking.py::"
 RECOVERY = "tests/integration/test_recovery.py::"
 RETENTION = "tests/integration/test_retention.py::"
 ACTIVATION = "tests/integration/test_activation.py::"
+HANDOVER = "tests/integration/test_handover.py::"
 GATE = "tests/live_clickhouse/test_product_gate.py::"
 PUBLICATION = "tests/live_clickhouse/test_product_publication.py::"
 CONTRACTS = "tests/unit/test_contracts.py::"
@@ -321,9 +322,55 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
         ],
     ),
     (
+        "activation/physical.py",
+        [
+            ("P1", "                elif other is not declaration:", "                elif False:",
+             (HANDOVER + "test_a_refusal_changes_nothing[alias of a database]",)),
+            ("P1", "            if self.backend.same_place(one, other) != claimed:", "            if False:",
+             (HANDOVER + "test_a_refusal_changes_nothing[two claim to be one]",)),
+            ("P1", "    if place.ledger_service_id is not None and place.ledger_service_id != ledger_service_id:", "    if False:",
+             (HANDOVER + "test_a_database_of_another_ledger_is_refused",)),
+        ],
+    ),
+    (
         "activation/coordinator.py",
-        [("P1", "            if other != declaration.workload_id:", "            if False:",
-          (ACTIVATION + "test_two_snapshots_into_one_physical_table_are_refused_whatever_they_call_it",))],
+        [
+            ("P11", "        if (current.request.deployment_id if current else None) != previous_deployment_id:", "        if False:",
+             (HANDOVER + "test_a_refusal_changes_nothing[stale compare-and-swap]",)),
+            ("P11", "        if preparation.physical.seal(plan, environment) != deployment:", "        if False:",
+             (HANDOVER + "test_a_refusal_changes_nothing[stale context]",)),
+            ("P11", "        if found.request != given.request or found.epochs != given.epochs:", "        if False:",
+             (HANDOVER + "test_a_stale_epoch_acknowledges_nothing",)),
+            ("P12", "            if unresolved:\n                raise _unresolved(unresolved)\n            stores.activations.begin_retirement", "            stores.activations.begin_retirement",
+             (HANDOVER + "test_a_predecessor_is_drained_first_and_epochs_grow",)),
+        ],
+    ),
+    (
+        "activation/cache.py",
+        [
+            ("P11", "    if not isinstance(receipt, StoredActivation):", "    if False:",
+             (HANDOVER + "test_only_the_typed_receipt_of_this_activation_acknowledges[native]",)),
+            ("P11", "            if (active.request, active.epochs) != (prepared.request, prepared.epochs):", "            if False:",
+             (HANDOVER + "test_only_the_typed_receipt_of_this_activation_acknowledges[epochs]",)),
+            ("P11", "    if loaded != expected:", "    if False:", (HANDOVER + "test_a_dag_that_does_not_load_is_no_release",)),
+        ],
+    ),
+    (
+        "releases/sources.py",
+        [
+            ("P11", "        if digest_of(original) != expected_release_id:", "        if False:",
+             ("tests/unit/test_releases.py::test_a_release_that_lists_its_own_forgery_is_still_another_release",)),
+            ("P11", "        if missing or foreign or altered:", "        if missing or foreign:",
+             ("tests/unit/test_releases.py::test_one_byte_or_one_file_more_or_less_is_refused",)),
+            ("P11", "            if files.get(at) != builder.build(declaration, outlet_binding=\"logical\").wire():", "            if at not in files:",
+             ("tests/unit/test_releases.py::test_a_release_that_lists_its_own_forgery_is_still_another_release",)),
+        ],
+    ),
+    (
+        "ledger/activations.py",
+        [
+            ("P10", "            tx.audit()\n", "", (HANDOVER + "test_an_audit_that_finds_something_stops_the_activation",)),
+        ],
     ),
     (
         "transfer/values.py",

@@ -1,79 +1,37 @@
-"""From declared workloads to an active release: cells, physical guards, collisions, handover.
+"""The life of an activation: prepared, switched, active, retiring, retired; each step re-verifies what it rests on.
 
-Everything is refused before anything is reserved or drained: an unsupported cell, a target that is not enrolled, two
-snapshots into one table. A predecessor is drained first: it is retired only when all its attempts are resolved.
+Everything is refused before anything is reserved or drained. A predecessor is drained first: it is retired only when
+all its attempts are resolved. Nothing here switches the pointer; see :mod:`airflow_provider_dpone.activation.cache`.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Protocol
 
-from airflow_provider_dpone.contracts.release import (
-    ActivationRequest,
-    PhysicalResource,
-    Release,
-    WorkloadAdmission,
-    WorkloadDeclaration,
-)
-from airflow_provider_dpone.contracts.states import ActivationState, Connector, Family
+from airflow_provider_dpone.activation.physical import CompositionActivationPreparation, PhysicalAdmission
+from airflow_provider_dpone.contracts.release import ActivationRequest, Deployment
+from airflow_provider_dpone.contracts.states import ActivationState, Family
 from airflow_provider_dpone.errors import (
     ActivationCommitUnknown,
+    ActivationMissing,
     ActivationRefused,
+    ActivationStale,
     AdmissionUnavailable,
     CommitUnknown,
-    DponeError,
 )
-from airflow_provider_dpone.ledger.activations import CompositionActivationStore, Guard, StoredActivation
-from airflow_provider_dpone.ledger.transaction import Ledger
-
-#: (constituent, kind, source connector, target connector) -> cell, per family.
-CELLS: Final[dict[tuple[str, str, str, str], tuple[str, frozenset[Family]]]] = {
-    ("native", "snapshot", "postgres", "clickhouse"): (
-        "mssql_clickhouse_full_refresh",
-        frozenset({Family.NONPRODUCTION}),
-    ),
-    ("native", "snapshot", "mssql", "clickhouse"): (
-        "mssql_clickhouse_full_refresh",
-        frozenset({Family.NONPRODUCTION, Family.PRODUCTION}),
-    ),
-    ("native", "retention", "", "clickhouse"): (
-        "mssql_clickhouse_full_refresh",
-        frozenset({Family.NONPRODUCTION, Family.PRODUCTION}),
-    ),
-    ("standalone", "load", "postgres", "mssql"): (
-        "postgres_mssql_full_refresh",
-        frozenset({Family.NONPRODUCTION, Family.PRODUCTION}),
-    ),
-    ("standalone", "load", "postgres", "postgres"): ("postgres_mssql_full_refresh", frozenset({Family.NONPRODUCTION})),
-    ("native", "dbt", "", "mssql"): ("dbt_native", frozenset({Family.NONPRODUCTION, Family.PRODUCTION})),
-    ("native", "dbt", "", "postgres"): ("dbt_native", frozenset({Family.NONPRODUCTION})),
-}
+from airflow_provider_dpone.ledger.activations import StoredActivation
+from airflow_provider_dpone.ledger.stores import Stores
+from airflow_provider_dpone.releases.plan import CompositionExecutionPlan, plan_composition_execution
+from airflow_provider_dpone.releases.sources import CompositionSourceSnapshot
 
 
-@dataclass(frozen=True)
-class ResolvedTarget:
-    """Where a declared target physically is, as the server has it."""
+class ActivationInputs(Protocol):
+    """Reads the sealed projection: a verified release and its runtime context."""
 
-    connector: Connector
-    service_id: str
-    """Incarnation of the server."""
-    subject: str
-    """The guard's subject in it; see ``guard_subject`` of the enrolments."""
-    writes: tuple[str, ...]
-    """Every relation the workload can write, as coordinates that are equal exactly when the server takes them for one;
-    what is inside one guard and another workload's as well is refused."""
+    def sources(self, projection_root: Path, release_id: str) -> CompositionSourceSnapshot: ...
 
-
-@dataclass(frozen=True)
-class Bindings:
-    """How connection ids of a release resolve in this environment. Aliases and host names carry no identity."""
-
-    source_connector: Callable[[str], str]
-    """Kind of server behind a source connection id: ``postgres`` or ``mssql``."""
-    resolve_target: Callable[[WorkloadDeclaration], ResolvedTarget]
+    def deployment(self, projection_root: Path, deployment_id: str) -> Deployment: ...
 
 
 class CompositionActivationCoordinator:
@@ -82,166 +40,338 @@ class CompositionActivationCoordinator:
     :raises AdmissionUnavailable: from every operation, when a capability is missing.
     """
 
-    def __init__(self, *, ledger: Ledger | None = None, bindings: Bindings | None = None) -> None:
-        self._ledger = ledger
-        self._bindings = bindings
+    def __init__(
+        self,
+        *,
+        inputs: ActivationInputs | None = None,
+        preparation: CompositionActivationPreparation | None = None,
+        stores: Stores | None = None,
+    ) -> None:
+        self._inputs = inputs
+        self._preparation = preparation
+        self._stores = stores
 
-    def plan(self, release: Release, environment: str) -> ActivationRequest:
-        """Classify every workload and resolve every write; reserves nothing.
+    # --- looking ---
 
-        :raises ActivationRefused: names every workload that cannot be admitted, and why.
-        """
-        ledger, bindings = self._capabilities()
-        store = CompositionActivationStore(ledger)
-        guards = {(g.connector, g.service_id, g.subject): g for g in store.guards()}
-        family = Family(ledger.family)
-        workloads: list[WorkloadAdmission] = []
-        resources: dict[str, PhysicalResource] = {}
-        writers: dict[tuple[str, str, str], str] = {}
-        problems: list[str] = []
-        for declaration in release.workloads():
-            try:
-                where = bindings.resolve_target(declaration)
-                cell = self._cell(declaration, where.connector, family, bindings)
-                guard = self._guard(declaration, where, guards)
-            except DponeError as error:
-                problems.append(f"{declaration.workload_id}: {error.message}")
-                continue
-            shared: dict[str, str] = {}
-            for relation in where.writes:
-                key = (guard.guard_id, _share(declaration), relation)
-                other = writers.setdefault(key, declaration.workload_id)
-                if other != declaration.workload_id:
-                    shared[other] = relation
-            if shared:
-                problems += [
-                    f"{declaration.workload_id} and {other} write the one table {relation}"
-                    for other, relation in sorted(shared.items())
-                ]
-                continue
-            workloads.append(
-                WorkloadAdmission(
-                    workload_id=declaration.workload_id,
-                    constituent=declaration.constituent,
-                    cell=cell,
-                    pack_sha256=declaration.digest(),
-                    guard_id=guard.guard_id,
-                )
-            )
-            resources[guard.guard_id] = PhysicalResource(
-                guard_id=guard.guard_id,
-                connector=guard.connector,
-                service_id=guard.service_id,
-                subject=guard.subject,
-                enrolment_sha256=guard.enrolment_sha256,
-            )
-        if not release.workloads():
-            problems.append("the release contains no workload; no DAG file declares a task of this provider")
-        if problems:
-            raise ActivationRefused(
-                "the release cannot be activated; nothing was reserved:\n  " + "\n  ".join(problems), problems=problems
-            )
-        current = store.in_states(environment, ActivationState.ACTIVE)
-        return ActivationRequest(
-            family=family,
-            occurrence_id=str(uuid.uuid4()),
+    def current_deployment(self, environment: str) -> str | None:
+        """The deployment that is in force in an environment."""
+        _, _, stores = self._capabilities()
+        found = stores.activations.in_states(environment, ActivationState.ACTIVE, ActivationState.RETIRING)
+        return found[-1].request.deployment_id if found else None
+
+    def standing(
+        self, *, projection_root: Path, environment: str, release_id: str, deployment_id: str
+    ) -> StoredActivation | None:
+        """The activation that is already PREPARED or ACTIVE with exactly this release, context and guards."""
+        _, _, stores = self._capabilities()
+        found = stores.activations.in_states(environment, ActivationState.ACTIVE) or stores.activations.in_states(
+            environment, ActivationState.PREPARED
+        )
+        if not found or found[-1].request.deployment_id != deployment_id:
+            return None
+        look = self.look(
+            projection_root=projection_root,
             environment=environment,
-            release_id=release.digest(),
-            previous_activation_sha256=current[0].sha256 if current else None,
-            workloads=tuple(sorted(workloads)),
-            resources=tuple(sorted(resources.values())),
+            release_id=release_id,
+            deployment_id=deployment_id,
+        )
+        request = found[-1].request
+        same = (look.workloads, look.resources, look.observation.digest()) == (
+            request.workloads,
+            request.resources,
+            request.observation_sha256,
+        )
+        return found[-1] if same else None
+
+    def followed(self, activation_id: str) -> str | None:
+        """The deployment that an activation followed."""
+        _, _, stores = self._capabilities()
+        found = stores.activations.of_occurrence(activation_id)
+        before = None if found is None else found.request.previous_activation_sha256
+        return None if before is None else stores.activations.read_exact(before).request.deployment_id
+
+    def unresolved(self, environment: str) -> list[str]:
+        """Attempts of what is in force that are RUNNING or COMMIT_UNKNOWN."""
+        _, _, stores = self._capabilities()
+        found = stores.activations.in_states(environment, ActivationState.ACTIVE, ActivationState.RETIRING)
+        return [attempt for activation in found for attempt in stores.activations.unresolved(activation.sha256)]
+
+    def dags_in_force(self, environment: str) -> list[str]:
+        """Ids of the DAGs of what is in force in an environment."""
+        _, _, stores = self._capabilities()
+        found = stores.activations.in_states(environment, ActivationState.ACTIVE, ActivationState.RETIRING)
+        dags = {dag for activation in found for dag in activation.release.dags}
+        return sorted(dags | {w.workload_id.rsplit(".", 1)[0] for a in found for w in a.release.workloads()})
+
+    def of_occurrence(self, activation_id: str) -> StoredActivation | None:
+        """The activation of an occurrence, when there is one."""
+        _, _, stores = self._capabilities()
+        return stores.activations.of_occurrence(activation_id)
+
+    def plan(self, sources: CompositionSourceSnapshot) -> CompositionExecutionPlan:
+        """Classify every workload; reserves nothing.
+
+        :raises ActivationRefused: names every workload that has no cell.
+        """
+        _, preparation, stores = self._capabilities()
+        return plan_composition_execution(
+            sources, family=Family(stores.family), connector=preparation.physical.backend.connector
         )
 
-    def activate(self, release: Release, environment: str) -> StoredActivation:
-        """Make a release current: plan, drain and retire the predecessor, reserve all guards, switch.
+    def seal(self, sources: CompositionSourceSnapshot, environment: str) -> Deployment:
+        """The deployment of a release in an environment, its connections as they resolve now."""
+        _, preparation, _ = self._capabilities()
+        return preparation.physical.seal(self.plan(sources), environment)
 
-        The same release with the same guards already current is returned as it is.
+    def look(
+        self, *, projection_root: Path, environment: str, release_id: str, deployment_id: str
+    ) -> PhysicalAdmission:
+        """What an activation would own, and under which names; reserves nothing."""
+        inputs, preparation, stores = self._capabilities()
+        sources = inputs.sources(projection_root, release_id)
+        deployment = inputs.deployment(projection_root, deployment_id)
+        if (deployment.release_id, deployment.environment) != (release_id, environment):
+            raise ActivationStale("the sealed context belongs to another release or environment; seal it again")
+        plan = self.plan(sources)
+        if preparation.physical.seal(plan, environment) != deployment:
+            raise ActivationStale(
+                "a connection of the environment leads to another server or database than when the context was sealed; "
+                "seal it again"
+            )
+        return preparation.physical.admit(plan, deployment, stores.activations.guards(), str(stores.service_id))
 
+    # --- the five operations ---
+
+    def prepare(
+        self,
+        *,
+        projection_root: Path,
+        activation_id: str,
+        environment: str,
+        release_id: str,
+        deployment_id: str,
+        previous_deployment_id: str | None,
+    ) -> StoredActivation:
+        """Verify, admit, drain the predecessor, and reserve every guard: PREPARED.
+
+        A repeated call with the same ``activation_id`` returns what is there, re-verified.
+
+        :param activation_id: the occurrence, a UUIDv4.
+        :param previous_deployment_id: the deployment that is current; compare-and-swap.
+        :raises ActivationStale: another deployment is current, or sources or context changed.
         :raises ActivationRefused: see :meth:`plan`; or the predecessor has unresolved attempts.
         """
-        request = self.plan(release, environment)
-        ledger, _ = self._capabilities()
-        store = CompositionActivationStore(ledger)
-        for current in store.in_states(environment, ActivationState.ACTIVE):
-            if (current.request.release_id, current.request.resources) == (request.release_id, request.resources):
-                return current
-            unresolved = store.unresolved(current.sha256)
-            if unresolved:
-                raise ActivationRefused(
-                    f"{len(unresolved)} attempts of the active release are not resolved; wait for them or settle them: "
-                    + ", ".join(a[7:19] for a in unresolved),
-                    attempts=unresolved,
-                )
-            store.begin_retirement(current.sha256)
-        for retiring in store.in_states(environment, ActivationState.RETIRING):
-            store.finalize_retirement(retiring.sha256)
-        for stale in store.in_states(environment, ActivationState.PREPARED):
-            self._drop_prepared(store, stale)
-        prepared = store.prepare(request, release)
+        _, _, stores = self._capabilities()
+        admission = self.look(
+            projection_root=projection_root,
+            environment=environment,
+            release_id=release_id,
+            deployment_id=deployment_id,
+        )
+        existing = stores.activations.of_occurrence(activation_id)
+        if existing is not None:
+            self._require_same(existing, admission, environment, release_id)
+            return self._require_state(existing, ActivationState.PREPARED, ActivationState.ACTIVE)
+        in_force = stores.activations.in_states(environment, ActivationState.ACTIVE, ActivationState.RETIRING)
+        current = in_force[-1] if in_force else None
+        if (current.request.deployment_id if current else None) != previous_deployment_id:
+            raise ActivationStale(
+                f"deployment {current.request.deployment_id[7:19] if current else 'none'} is current in environment "
+                f"{environment!r}, not {(previous_deployment_id or 'none').removeprefix('sha256:')[:12]}; look again"
+            )
+        request = ActivationRequest(
+            family=Family(stores.family),
+            occurrence_id=activation_id,
+            environment=environment,
+            release_id=release_id,
+            deployment_id=deployment_id,
+            observation_sha256=admission.observation.digest(),
+            previous_activation_sha256=current.sha256 if current else None,
+            workloads=admission.workloads,
+            resources=admission.resources,
+        )
+        stale = stores.activations.in_states(environment, ActivationState.PREPARED)
+        stores.activations.require_free(request, besides=[a.sha256 for a in (*in_force, *stale)])
+        self._drain(stores, environment)
+        sources = self._capabilities()[0].sources(projection_root, release_id)
+        return stores.activations.prepare(request, sources.release, admission.deployment, admission.observation)
+
+    def activate(self, prepared: StoredActivation, *, projection_root: Path) -> StoredActivation:
+        """PREPARED -> ACTIVE, everything verified once more; ACTIVE is returned as it is.
+
+        :raises ActivationStale: sources, context, places, names or epochs are others than were prepared.
+        :raises ActivationCommitUnknown: the acknowledgement was lost; it may be current.
+        """
+        _, _, stores = self._capabilities()
+        found = self._reverified(prepared, projection_root)
+        if found.state is ActivationState.ACTIVE:
+            return found
+        self._require_state(found, ActivationState.PREPARED)
         try:
-            return store.activate(prepared.sha256)
+            active = stores.activations.activate(found.sha256)
         except CommitUnknown as error:
             raise ActivationCommitUnknown(
-                f"activation {prepared.sha256} was not acknowledged; it may be current. Activate again: that reads "
+                f"activation {found.sha256} was not acknowledged; it may be current. Activate again: that reads "
                 "what is there and goes on from it",
-                activation=prepared.sha256,
+                activation=found.sha256,
                 state_may_have_changed=True,
                 recovery_required=True,
             ) from error
+        if active.epochs != prepared.epochs:
+            raise ActivationStale("the guards are held under other epochs than were prepared")
+        return active
+
+    def require_active(
+        self,
+        *,
+        projection_root: Path,
+        activation_id: str,
+        environment: str,
+        release_id: str,
+        deployment_id: str,
+        previous_deployment_id: str | None,
+    ) -> StoredActivation:
+        """The activation of these coordinates, ACTIVE, with sources, context and places as they were admitted.
+
+        :raises ActivationMissing: there is none. :raises ActivationStale: something changed.
+        """
+        _, _, stores = self._capabilities()
+        existing = stores.activations.of_occurrence(activation_id)
+        if existing is None:
+            raise ActivationMissing(f"there is no activation {activation_id}")
+        self._require_state(existing, ActivationState.ACTIVE)
+        if self.followed(activation_id) != previous_deployment_id:
+            raise ActivationStale("the activation followed another deployment than the one given")
+        admission = self.look(
+            projection_root=projection_root,
+            environment=environment,
+            release_id=release_id,
+            deployment_id=deployment_id,
+        )
+        self._require_same(existing, admission, environment, release_id)
+        return existing
+
+    def begin_retirement(self, active: StoredActivation, *, projection_root: Path | None = None) -> StoredActivation:
+        """ACTIVE -> RETIRING: nothing is admitted any more; attempts already admitted may finish.
+
+        :param projection_root: verified first, when given; without it the ledger's complete originals stand alone.
+        """
+        _, _, stores = self._capabilities()
+        found = self._presented(active, projection_root)
+        if found.state is ActivationState.RETIRING:
+            return found
+        self._require_state(found, ActivationState.ACTIVE)
+        return stores.activations.begin_retirement(found.sha256)
+
+    def finalize_retirement(
+        self, retiring: StoredActivation, *, projection_root: Path | None = None
+    ) -> StoredActivation:
+        """RETIRING -> RETIRED, every guard free, epochs kept.
+
+        :raises ActivationRefused: an attempt is RUNNING or COMMIT_UNKNOWN, or a gate is not CLOSED.
+        """
+        _, _, stores = self._capabilities()
+        found = self._presented(retiring, projection_root)
+        if found.state is ActivationState.RETIRED:
+            return found
+        self._require_state(found, ActivationState.RETIRING)
+        return stores.activations.finalize_retirement(found.sha256)
 
     def retire(self, environment: str) -> list[StoredActivation]:
-        """Retire what is active; attempts already admitted must be resolved first."""
-        ledger, _ = self._capabilities()
-        store = CompositionActivationStore(ledger)
-        for current in store.in_states(environment, ActivationState.ACTIVE):
-            store.begin_retirement(current.sha256)
-        return [store.finalize_retirement(r.sha256) for r in store.in_states(environment, ActivationState.RETIRING)]
+        """Both retirement steps for whatever is in force in an environment."""
+        _, _, stores = self._capabilities()
+        active = stores.activations.in_states(environment, ActivationState.ACTIVE)
+        if active and (unresolved := stores.activations.unresolved(active[0].sha256)):
+            raise _unresolved(unresolved)
+        for current in active:
+            self.begin_retirement(current)
+        retiring = stores.activations.in_states(environment, ActivationState.RETIRING)
+        return [self.finalize_retirement(found) for found in retiring]
+
+    # --- inside ---
+
+    def _drain(self, stores: Stores, environment: str) -> None:
+        """Retire what is in force; nothing changes while an attempt of it is unresolved."""
+        for current in stores.activations.in_states(environment, ActivationState.ACTIVE):
+            unresolved = stores.activations.unresolved(current.sha256)
+            if unresolved:
+                raise _unresolved(unresolved)
+            stores.activations.begin_retirement(current.sha256)
+        for retiring in stores.activations.in_states(environment, ActivationState.RETIRING):
+            stores.activations.finalize_retirement(retiring.sha256)
+        for stale in stores.activations.in_states(environment, ActivationState.PREPARED):
+            # prepared and never made current: it goes through its states to free its guards
+            stores.activations.activate(stale.sha256)
+            stores.activations.begin_retirement(stale.sha256)
+            stores.activations.finalize_retirement(stale.sha256)
+
+    def _presented(self, given: StoredActivation, projection_root: Path | None) -> StoredActivation:
+        """What a caller presents, as the ledger has it now."""
+        inputs, _, stores = self._capabilities()
+        found = stores.activations.read_exact(given.sha256)
+        if found.request != given.request or found.epochs != given.epochs:
+            raise ActivationStale("the activation presented is not the one in the ledger")
+        if projection_root is not None:
+            inputs.sources(projection_root, found.request.release_id)
+            inputs.deployment(projection_root, found.request.deployment_id)
+        return found
+
+    def _reverified(self, given: StoredActivation, projection_root: Path) -> StoredActivation:
+        found = self._presented(given, None)
+        admission = self.look(
+            projection_root=projection_root,
+            environment=found.request.environment,
+            release_id=found.request.release_id,
+            deployment_id=found.request.deployment_id,
+        )
+        self._require_same(found, admission, found.request.environment, found.request.release_id)
+        return found
 
     @staticmethod
-    def _drop_prepared(store: CompositionActivationStore, stale: StoredActivation) -> None:
-        """An activation that was prepared and never made current goes through its states to free its guards."""
-        store.activate(stale.sha256)
-        store.begin_retirement(stale.sha256)
-        store.finalize_retirement(stale.sha256)
-
-    def _capabilities(self) -> tuple[Ledger, Bindings]:
-        if self._ledger is None or self._bindings is None:
-            raise AdmissionUnavailable("activation needs a ledger and bindings; build it from a control connection")
-        self._ledger.read(lambda connection: None)
-        return self._ledger, self._bindings
-
-    @staticmethod
-    def _cell(declaration: WorkloadDeclaration, target: Connector, family: Family, bindings: Bindings) -> str:
-        source = bindings.source_connector(declaration.source_conn_id) if declaration.source_conn_id else ""
-        found = CELLS.get((declaration.constituent, declaration.kind, source, target.value))
-        if found is None or family not in found[1]:
-            raise ActivationRefused(
-                f"{declaration.kind} from {source or 'nothing'} to {target} is no supported cell of family {family}"
+    def _require_same(
+        existing: StoredActivation, admission: PhysicalAdmission, environment: str, release_id: str
+    ) -> None:
+        """Membership, resources and names are those of the immutable request; when tables changed is no matter."""
+        request = existing.request
+        given = (
+            environment,
+            release_id,
+            admission.deployment.digest(),
+            admission.observation.digest(),
+            admission.workloads,
+            admission.resources,
+        )
+        if given != (
+            request.environment,
+            request.release_id,
+            request.deployment_id,
+            request.observation_sha256,
+            request.workloads,
+            request.resources,
+        ):
+            raise ActivationStale(
+                "the release, its context, its enrolments or its physical places are others than were admitted; "
+                "prepare a new activation"
             )
-        return found[0]
 
     @staticmethod
-    def _guard(
-        declaration: WorkloadDeclaration, where: ResolvedTarget, guards: dict[tuple[Connector, str, str], Guard]
-    ) -> Guard:
-        guard = guards.get((where.connector, where.service_id, where.subject))
-        if guard is None:
-            what = "--table" if where.connector is Connector.CLICKHOUSE else "--schema"
-            raise ActivationRefused(
-                f"{declaration.target_relation} behind {declaration.target_conn_id!r} is not enrolled; "
-                f"run `dpone-airflow enroll --conn-id ... {what} ...`"
+    def _require_state(found: StoredActivation, *states: ActivationState) -> StoredActivation:
+        if found.state not in states:
+            raise ActivationStale(f"activation {found.sha256[7:19]} is {found.state.name}")
+        return found
+
+    def _capabilities(self) -> tuple[ActivationInputs, CompositionActivationPreparation, Stores]:
+        if self._inputs is None or self._preparation is None or self._stores is None:
+            raise AdmissionUnavailable(
+                "activation needs inputs, preparation and stores; build it from a control connection"
             )
-        return guard
+        self._stores.verify()
+        return self._inputs, self._preparation, self._stores
 
 
-def _share(declaration: WorkloadDeclaration) -> str:
-    """Workloads that may name the same relations: a retention step stands beside the snapshot of its target."""
-    return "retention" if declaration.kind == "retention" else "writer"
-
-
-def build_release(declarations: Sequence[WorkloadDeclaration]) -> Release:
-    """The release of these declarations; both constituents listed."""
-    return Release(
-        native=tuple(sorted(d for d in declarations if d.constituent == "native")),
-        standalone=tuple(sorted(d for d in declarations if d.constituent == "standalone")),
+def _unresolved(attempts: list[str]) -> ActivationRefused:
+    return ActivationRefused(
+        f"{len(attempts)} attempts of the active release are not resolved; wait for them or settle them: "
+        + ", ".join(a[7:19] for a in attempts),
+        attempts=attempts,
     )

@@ -23,7 +23,7 @@ from airflow_provider_dpone.contracts.ports import (
 from airflow_provider_dpone.contracts.publication import Content
 from airflow_provider_dpone.contracts.receipts import LoadReceipt
 from airflow_provider_dpone.contracts.states import AttemptState, Purpose
-from airflow_provider_dpone.errors import GateRefused, NotEnrolled, PublicationUnknown, ServerRefused
+from airflow_provider_dpone.errors import GateRefused, NotEnrolled, OutcomePending, PublicationUnknown, ServerRefused
 from airflow_provider_dpone.ledger.activations import Guard
 from airflow_provider_dpone.ledger.attempts import StoredAttempt
 from airflow_provider_dpone.ledger.schema import EvidenceKind
@@ -77,7 +77,7 @@ class Loads(Protocol):
 
     def look(self, name: str) -> Table: ...
 
-    def baseline(self, name: str) -> TargetBaseline: ...
+    def baseline(self, attempt_sha256: str, name: str) -> TargetBaseline: ...
 
     def stage(self, table: Any, staging: str) -> None: ...
 
@@ -177,7 +177,12 @@ class LoadOutcomes:
         originals = self._world.attempts.originals
         baselines = originals(stored.sha256, EvidenceKind.BASELINE)
         if not baselines:
-            return Observed(AttemptState.FAILED)  # no login was ever issued
+            if self._world.journal(stored.sha256).principals():
+                raise OutcomePending(
+                    f"attempt {stored.sha256} was given a login and has no baseline; the ledger is not complete",
+                    attempt=stored.sha256,
+                )
+            return Observed(AttemptState.FAILED)
         guard = self._world.activations.guard(stored.identity.guard_epochs[0].guard_id)
         if guard is None:
             raise NotEnrolled("the guard of this load is not enrolled any more")
@@ -199,7 +204,7 @@ class LoadOutcomes:
 
     @staticmethod
     def _unchanged(loads: Loads, before: TargetBaseline) -> Observed:
-        now = loads.baseline(before.table)
+        now = loads.baseline(before.attempt_sha256, before.table)
         if now == before:
             return Observed(AttemptState.FAILED)
         return Observed(

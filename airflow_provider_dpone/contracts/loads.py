@@ -16,6 +16,8 @@ class TargetBaseline(Document):
     """A target table as it was before anybody could change it; an equal one later says that nobody did."""
 
     schema_name: Literal["dpone.target_baseline.v1"] = Field(default="dpone.target_baseline.v1")
+    attempt_sha256: Digest
+    """Whose baseline it is: the same state seen for another attempt is another document."""
     relation: Text
     table: Text
     """Its name without the schema."""

@@ -1,4 +1,4 @@
-"""A release: the verified inventory of workloads with their declarations, and one activation of it."""
+"""A release: the verified inventory of workloads with their declarations; its deployment; one activation of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from airflow_provider_dpone.contracts.canonical import Digest, Document, Text, Uuid, digest_of, require_sorted_unique
+from airflow_provider_dpone.contracts.canonical import Counter, Digest, Document, Text, Uuid, require_sorted_unique
 from airflow_provider_dpone.contracts.states import Connector, Family
 
 Constituent = Literal["native", "standalone"]
@@ -37,21 +37,52 @@ class WorkloadDeclaration(Document):
         require_sorted_unique(self.reads, "reads")
         return self
 
+    def relations(self) -> tuple[str, ...]:
+        """Every relation it can write. The target of a dbt project is a schema, which is none."""
+        return self.writes if self.kind == "dbt" else (self.target_relation, *self.writes)
+
     def __lt__(self, other: WorkloadDeclaration) -> bool:
         return self.workload_id < other.workload_id
 
 
+class ReleaseFile(Document):
+    """One file of a release directory, by its exact bytes."""
+
+    path: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f\\]+$", max_length=512, strict=True)]
+    """Relative, with ``/``, below the release directory."""
+    sha256: Digest
+    bytes: Counter
+
+    @model_validator(mode="after")
+    def _below(self) -> ReleaseFile:
+        if any(part in ("", ".", "..") for part in self.path.split("/")):
+            raise ValueError("a path of a release leads out of its directory")
+        return self
+
+    def __lt__(self, other: ReleaseFile) -> bool:
+        return self.path < other.path
+
+
 class Release(Document):
-    """Immutable inventory; both constituents are always listed, one may be empty."""
+    """Immutable inventory; both constituents are always listed, one may be empty.
+
+    The digest of its bytes is the release's id. ``files`` lists everything else in the release directory; it is empty
+    for workloads that are declared by a folder of DAG files nobody materialised.
+    """
 
     schema_name: Literal["dpone.release.v1"] = Field(default="dpone.release.v1")
     native: tuple[WorkloadDeclaration, ...]
     standalone: tuple[WorkloadDeclaration, ...]
+    dags: tuple[Text, ...] = ()
+    """Ids of every DAG its files define, sorted."""
+    files: tuple[ReleaseFile, ...] = ()
 
     @model_validator(mode="after")
     def _sets(self) -> Release:
         require_sorted_unique(self.native, "native")
         require_sorted_unique(self.standalone, "standalone")
+        require_sorted_unique(self.dags, "dags")
+        require_sorted_unique(self.files, "files")
         if {w.workload_id for w in self.native} & {w.workload_id for w in self.standalone}:
             raise ValueError("a workload is in both constituents")
         if any(w.constituent != "native" for w in self.native) or any(
@@ -98,6 +129,9 @@ class ActivationRequest(Document):
     occurrence_id: Uuid
     environment: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", strict=True)]
     release_id: Digest
+    deployment_id: Digest
+    observation_sha256: Digest
+    """Digest of the :class:`PhysicalObservation` the admission rests on."""
     previous_activation_sha256: Digest | None
     workloads: tuple[WorkloadAdmission, ...]
     resources: tuple[PhysicalResource, ...]
@@ -111,6 +145,56 @@ class ActivationRequest(Document):
         return self
 
 
-def deployment_id(release_id: str, environment: str) -> str:
-    """Identity of a release in an environment."""
-    return digest_of(f"dpone.deployment.v1\n{release_id}\n{environment}".encode())
+class Binding(Document):
+    """What a connection id of a release physically is in one environment: never a host name, login or version."""
+
+    conn_id: Text
+    connector: Connector
+    service_id: Text
+    database_id: Text
+
+    def __lt__(self, other: Binding) -> bool:
+        return self.conn_id < other.conn_id
+
+
+class Deployment(Document):
+    """A release plus its sealed runtime context; its digest is the deployment's id."""
+
+    schema_name: Literal["dpone.deployment.v1"] = Field(default="dpone.deployment.v1")
+    release_id: Digest
+    environment: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", strict=True)]
+    bindings: tuple[Binding, ...]
+
+    @model_validator(mode="after")
+    def _sets(self) -> Deployment:
+        require_sorted_unique(self.bindings, "bindings")
+        return self
+
+
+class WriteClass(Document):
+    """One relation a workload can write, and its equivalence class among all writes of its physical database."""
+
+    guard_id: Digest
+    workload_id: Text
+    relation: Text
+    equivalence: Counter
+    """Equal numbers within one database: the server takes the names for one."""
+
+    def __lt__(self, other: WriteClass) -> bool:
+        return (self.guard_id, self.workload_id, self.relation) < (other.guard_id, other.workload_id, other.relation)
+
+
+class PhysicalObservation(Document):
+    """What the servers said of every write of a release. Carries no time: table timestamps are no identity."""
+
+    schema_name: Literal["dpone.physical_observation.v1"] = Field(default="dpone.physical_observation.v1")
+    deployment_id: Digest
+    writes: tuple[WriteClass, ...]
+    reads: tuple[Text, ...]
+    """Relations read, as ``workload_id: relation``; they admit nothing."""
+
+    @model_validator(mode="after")
+    def _sets(self) -> PhysicalObservation:
+        require_sorted_unique(self.writes, "writes")
+        require_sorted_unique(self.reads, "reads")
+        return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from sqlalchemy import Connection, select
 from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
 from airflow_provider_dpone.contracts.enrolment import Enrolment, SchemaEnrolment, TargetEnrolment, parse_enrolment
 from airflow_provider_dpone.contracts.identity import GuardEpoch, guard_id
-from airflow_provider_dpone.contracts.release import ActivationRequest, Release
+from airflow_provider_dpone.contracts.release import ActivationRequest, Deployment, PhysicalObservation, Release
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, Connector
 from airflow_provider_dpone.errors import (
     ActivationMissing,
@@ -167,48 +168,67 @@ class CompositionActivationStore:
 
     # --- lifecycle ---
 
-    def prepare(self, request: ActivationRequest, release: Release) -> StoredActivation:
-        """Reserve every guard of the request in one transaction: PREPARED.
+    def require_free(self, request: ActivationRequest, *, besides: Sequence[str]) -> None:
+        """Refuse early when a guard of the request is owned by an activation that is not about to be retired.
+
+        :raises ActivationRefused: names every such guard and its owner.
+        """
+        owned = [guard for guard in self.guards() if guard.guard_id in {r.guard_id for r in request.resources}]
+        taken = [g for g in owned if g.owner_sha256 is not None and g.owner_sha256 not in besides]
+        if taken:
+            raise ActivationRefused("; ".join(self._owned_by(g) for g in taken))
+
+    def _owned_by(self, taken: Guard) -> str:
+        where = self.read_exact(str(taken.owner_sha256)).request.environment
+        return (
+            f"{taken.subject.partition('/')[2] or taken.subject} is owned by a release of environment {where!r}, and a "
+            f"target has one owner: take it out of that release, or retire the release "
+            f"(`dpone-airflow retire --environment {where}`)"
+        )
+
+    def prepare(
+        self, request: ActivationRequest, release: Release, deployment: Deployment, observation: PhysicalObservation
+    ) -> StoredActivation:
+        """Audit all originals, then reserve every guard of the request, in one transaction: PREPARED.
+
+        The number of statements does not depend on the ledger's history or the number of guards.
 
         :raises ActivationRefused: a guard is owned by another activation or its enrolment changed.
+        :raises LedgerMismatch: the audit found originals that do not agree with their rows.
         """
         sha256 = request.digest()
+        mine = digest_bytes(sha256)
 
         def change(tx: Tx) -> None:
+            tx.audit()
             tx.record(EvidenceKind.RELEASE, request.release_id, release)
+            tx.record(EvidenceKind.DEPLOYMENT, request.deployment_id, deployment)
+            tx.record(EvidenceKind.OBSERVATION, sha256, observation)
             tx.insert(
                 activation,
-                activation_sha256=digest_bytes(sha256),
+                activation_sha256=mine,
                 occurrence_id=uuid.UUID(request.occurrence_id),
                 environment=request.environment,
                 document=request.wire(),
                 state=int(ActivationState.PREPARED),
                 release_sha256=digest_bytes(request.release_id),
             )
+            rows = tx.rows(guard, "guard_id", [digest_bytes(r.guard_id) for r in request.resources])
             for resource in request.resources:
-                key = {"guard_id": digest_bytes(resource.guard_id)}
-                row = tx.row(guard, **key)
+                row = rows.get(digest_bytes(resource.guard_id))
                 if row is None or hexed(row["enrolment_sha256"]) != resource.enrolment_sha256:
                     raise ActivationRefused(
                         f"the enrolment of {resource.subject} changed while the release was prepared"
                     )
                 if row["owner_sha256"] is not None:
-                    owner = tx.row(activation, activation_sha256=row["owner_sha256"])
-                    where = owner["environment"] if owner else "?"
-                    what = resource.subject.partition("/")[2] or resource.subject
                     raise ActivationRefused(
-                        f"{what} is owned by a release of environment {where!r}, and a target has one owner: take "
-                        f"it out of that release, or retire the release (`dpone-airflow retire --environment {where}`)",
-                        owner=hexed(row["owner_sha256"]),
+                        f"{resource.subject} was taken by another release meanwhile", owner=hexed(row["owner_sha256"])
                     )
-                epoch = row["epoch"] + 1
-                tx.move(
-                    guard,
-                    key,
-                    expect={"owner_sha256": None, "epoch": row["epoch"]},
-                    to={"owner_sha256": digest_bytes(sha256), "epoch": epoch},
-                )
-                tx.insert(activation_guard, activation_sha256=digest_bytes(sha256), epoch=epoch, **key)
+            tx.move_all(guard, rows, to={"owner_sha256": mine}, plus_one="epoch", expect={"owner_sha256": None})
+            tx.insert_all(
+                activation_guard,
+                [{"activation_sha256": mine, "guard_id": key, "epoch": row["epoch"] + 1} for key, row in rows.items()],
+            )
 
         self._ledger.write(change)
         return self.read_exact(sha256)
@@ -229,14 +249,10 @@ class CompositionActivationStore:
 
         def change(tx: Tx) -> None:
             self._move(tx, activation_sha256, ActivationState.RETIRING, ActivationState.RETIRED)
-            mine = select(guard.c.guard_id).where(guard.c.owner_sha256 == digest_bytes(activation_sha256))
-            for owned in list(tx.connection.execute(mine).scalars()):
-                tx.move(
-                    guard,
-                    {"guard_id": bytes(owned)},
-                    expect={"owner_sha256": digest_bytes(activation_sha256)},
-                    to={"owner_sha256": None},
-                )
+            owner = digest_bytes(activation_sha256)
+            owned = list(tx.connection.execute(select(guard.c.guard_id).where(guard.c.owner_sha256 == owner)).scalars())
+            rows = tx.rows(guard, "guard_id", [bytes(key) for key in owned])
+            tx.move_all(guard, rows, to={"owner_sha256": None}, expect={"owner_sha256": owner})
 
         try:
             self._ledger.write(change)
@@ -281,6 +297,11 @@ class CompositionActivationStore:
         if not found:
             raise ActivationMissing(f"there is no activation {activation_sha256}")
         return found[0]
+
+    def of_occurrence(self, occurrence_id: str) -> StoredActivation | None:
+        """The activation of one occurrence, when there is one."""
+        found = self._select(activation.c.occurrence_id == uuid.UUID(occurrence_id))
+        return found[0] if found else None
 
     def in_states(self, environment: str, *states: ActivationState) -> list[StoredActivation]:
         """Activations of an environment in the given states, oldest first."""

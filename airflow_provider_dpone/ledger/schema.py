@@ -60,6 +60,8 @@ class EvidenceKind(IntEnum):
     ADJUDICATION = 10
     RECEIPT = 11
     AGGREGATES = 12
+    DEPLOYMENT = 13
+    OBSERVATION = 14
     LOAD = 15
     BASELINE = 16
     DBT_BASELINE = 17

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -23,6 +24,20 @@ class Stores:
         self.attempts = CompositionAttemptStore(ledger)
         self.activations = CompositionActivationStore(ledger)
         self.publications = LedgerPublicationStore(ledger, before_claim)
+
+    @property
+    def family(self) -> str:
+        """Authority family of the ledger; known once something was read."""
+        return self._ledger.family
+
+    @property
+    def service_id(self) -> uuid.UUID | None:
+        """The installation; known once something was read."""
+        return self._ledger.service_id
+
+    def verify(self) -> None:
+        """The ledger is there, the pinned one, of our schema version."""
+        self._ledger.read(lambda connection: None)
 
     def journal(self, attempt_sha256: str) -> LedgerJournal:
         """The journal of an attempt."""

@@ -7,12 +7,12 @@ rows are exactly as intended (acknowledged), exactly as before (not committed), 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from sqlalchemy import Connection, Insert, RowMapping, Table, Update, and_, insert, select, update
+from sqlalchemy import Connection, Insert, RowMapping, Table, Update, and_, insert, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
 from airflow_provider_dpone.contracts.canonical import Document, digest_bytes, digest_of
@@ -44,8 +44,9 @@ class Tx:
     Under the lock nobody else writes, so a row once seen stays as it was seen until this transaction changes it.
     """
 
-    def __init__(self, connection: Connection, *, returning: bool) -> None:
+    def __init__(self, connection: Connection, *, returning: bool, audit: Callable[[Connection], list[str]]) -> None:
         self.connection = connection
+        self._audit = audit
         self.touched: dict[str, _Touched] = {}
         self._seen: dict[str, Row | None] = {}
         self._returning = returning
@@ -71,6 +72,55 @@ class Tx:
         before = self.row(table, **key)
         if not self._change(update(table).where(and_(*where)).values(**to), table, key, before):
             raise LedgerRule(f"a row of {table.name} is not in the state this step needs", rule=f"{table.name}_changed")
+
+    def rows(self, table: Table, column: str, keys: Sequence[Any]) -> dict[Any, Row]:
+        """Rows by their one-column key, as they are now; what is missing is left out."""
+        found = {row[column]: row for row in _read_many(self.connection, table, [{column: key} for key in keys])}
+        for key in keys:
+            self._seen[_place(table, {column: key})] = found.get(key)
+        return found
+
+    def move_all(self, table: Table, rows: Mapping[Any, Row], *, expect: Row, to: Row, plus_one: str = "") -> None:
+        """Compare-and-swap many rows of one table to the same values in one statement per chunk.
+
+        :param plus_one: a column that grows by one in each row.
+        :raises LedgerRule: one of them is missing or carries something else.
+        """
+        [key] = table.primary_key
+        values = {**to, **({plus_one: table.c[plus_one] + 1} if plus_one else {})}
+        for chunk in _chunks(list(rows)):
+            where = [table.c[name] == value for name, value in expect.items()]
+            done = self.connection.execute(update(table).where(key.in_(chunk), *where).values(**values))
+            if done.rowcount != len(chunk):
+                raise LedgerRule(f"rows of {table.name} are not as this step needs them", rule=f"{table.name}_changed")
+        self._note_all(table, [{key.name: k} for k in rows], [dict(row) for row in rows.values()])
+
+    def insert_all(self, table: Table, rows: Sequence[Row]) -> None:
+        """Insert many rows of one table, a statement per chunk."""
+        for chunk in _chunks(list(rows), 200):
+            self.connection.execute(insert(table).values(list(chunk)))
+        keys = [{column.name: row[column.name] for column in table.primary_key} for row in rows]
+        self._note_all(table, keys, [None] * len(keys))
+
+    def audit(self) -> None:
+        """Compare every original with its digest and its row, and every ended attempt with its proofs.
+
+        :raises LedgerMismatch: names what does not agree; nothing may rest on this ledger until a person looked.
+        """
+        found = self._audit(self.connection)
+        if found:
+            raise LedgerMismatch(
+                f"{len(found)} originals of the ledger do not agree with their rows or proofs: {'; '.join(found[:5])}; "
+                "run `dpone-airflow doctor`",
+                found=found,
+            )
+
+    def _note_all(self, table: Table, keys: Sequence[Row], before: Sequence[Row | None]) -> None:
+        after = {_place(table, {k: row[k] for k in keys[0]}): row for row in _read_many(self.connection, table, keys)}
+        for key, was in zip(keys, before, strict=True):
+            at = _place(table, key)
+            self._seen[at] = now = after.get(at)
+            self.touched.setdefault(at, _Touched(table, key, was, now)).after = now
 
     def record(self, kind: EvidenceKind, subject: str, document: Document) -> str:
         """Keep a document for good (once: the same bytes are the same row) and return its digest."""
@@ -109,6 +159,38 @@ def _place(table: Table, key: Row) -> str:
 def _read(connection: Connection, table: Table, key: Row) -> Row | None:
     found = connection.execute(select(table).where(and_(*(table.c[n] == v for n, v in key.items())))).mappings().first()
     return None if found is None else _plain_row(found)
+
+
+def _read_many(connection: Connection, table: Table, keys: Sequence[Row]) -> list[Row]:
+    """Rows under complete keys, a statement per chunk; missing ones are left out."""
+    found: list[Row] = []
+    for chunk in _chunks(list(keys)):
+        names = list(chunk[0])
+        if len(names) == 1:
+            where = table.c[names[0]].in_([key[names[0]] for key in chunk])
+        else:
+            where = or_(*(and_(*(table.c[name] == value for name, value in key.items())) for key in chunk))
+        found += [_plain_row(row) for row in connection.execute(select(table).where(where)).mappings()]
+    return found
+
+
+def _read_back_rows(connection: Connection, touched: Sequence[_Touched]) -> list[Row | None]:
+    """Every touched row as it is now, in order."""
+    by_table: dict[str, list[_Touched]] = {}
+    for one in touched:
+        by_table.setdefault(one.table.name, []).append(one)
+    now: dict[str, Row] = {}
+    for group in by_table.values():
+        table, names = group[0].table, list(group[0].key)
+        for row in _read_many(connection, table, [one.key for one in group]):
+            now[_place(table, {name: row[name] for name in names})] = row
+    return [now.get(_place(one.table, one.key)) for one in touched]
+
+
+def _chunks(values: list[Any], size: int = 500) -> Iterator[list[Any]]:
+    """SQL Server takes at most 2,100 parameters and 1,000 rows a statement."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
 
 
 def _plain_row(found: RowMapping) -> Row:
@@ -198,7 +280,7 @@ class Ledger:
         """
         lost: BaseException | None = None
         with self._transaction(lock=True, layout=True) as (connection, identity):
-            tx = Tx(connection, returning=self.dialect.returning)
+            tx = Tx(connection, returning=self.dialect.returning, audit=self.dialect.audit)
             result = change(tx)
             if self.dialect.transaction_id(connection) != identity:
                 raise LedgerMismatch("the ledger transaction was replaced while it was open")
@@ -219,7 +301,7 @@ class Ledger:
         """Compare every touched row, on another connection; after a lost answer only once the commit has ended."""
         try:
             with self._transaction(lock=lost is not None, layout=False) as (connection, _):
-                found = [_read(connection, t.table, t.key) for t in tx.touched.values()]
+                found = _read_back_rows(connection, list(tx.touched.values()))
         except (LedgerBusy, LedgerUnavailable, LedgerMismatch) as error:
             raise CommitUnknown("a ledger commit could not be read back; it is settled by the next try") from error
         if found == [t.after for t in tx.touched.values()]:

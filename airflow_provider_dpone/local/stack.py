@@ -29,9 +29,16 @@ from airflow_provider_dpone.local.process import write_secret
 TARGET_DATABASE = "mart"
 CONTROLLER, READER = "dpone_controller", "reader"
 #: database and the role that owns it
-_DATABASES = {"dpone_control": "dpone_admin", "source": "source_admin", "airflow": "airflow"}
-_ROLES = (*_DATABASES.values(), "dpone_runtime", "source_reader")
-_CONNECT = {"dpone_control": "dpone_runtime", "source": "source_reader"}
+_DATABASES = {
+    "dpone_control": "dpone_admin",
+    "source": "source_admin",
+    "airflow": "airflow",
+    TARGET_DATABASE: "postgres",
+}
+_ROLES = (*_DATABASES.values(), "dpone_runtime", "source_reader", "mart_controller")
+_CONNECT = {"dpone_control": "dpone_runtime", "source": "source_reader", TARGET_DATABASE: "source_reader"}
+#: Managed schemas of the PostgreSQL target, each owned by a role that cannot log in.
+SCHEMAS = {"mart": "mart_owner", "models": "models_owner"}
 
 
 class LocalStack:
@@ -105,6 +112,10 @@ class LocalStack:
             "dpone_control_admin": postgres("dpone_admin", "dpone_control", service_id=pinned),
             "dpone_source": postgres("source_reader", "source"),
             "dpone_source_admin": postgres("source_admin", "source"),
+            "dpone_mart": postgres("mart_controller", TARGET_DATABASE, dpone_stand_in=True),
+            "dpone_mart_admin": self._connection(
+                "postgres", "postgres", self.postgres.password, self.postgres.port, TARGET_DATABASE
+            ),
             "dpone_clickhouse": clickhouse(*controller, http, native_port=native),
             "dpone_clickhouse_admin": clickhouse(*admin, http, native_port=native),
             "clickhouse_default": clickhouse(*admin, native),
@@ -188,6 +199,14 @@ class LocalStack:
             for database, role in _CONNECT.items():
                 text = sql.SQL("GRANT CONNECT ON DATABASE {} TO {}")
                 connection.execute(text.format(sql.Identifier(database), sql.Identifier(role)))
+            connection.execute("ALTER ROLE mart_controller CREATEROLE")
+            for owner in SCHEMAS.values():
+                if owner not in roles:
+                    connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(owner)))
+        with psycopg.connect(**self.postgres.parameters(TARGET_DATABASE), autocommit=True) as connection:
+            for schema, owner in SCHEMAS.items():
+                text = sql.SQL("CREATE SCHEMA IF NOT EXISTS {} AUTHORIZATION {}")
+                connection.execute(text.format(sql.Identifier(schema), sql.Identifier(owner)))
 
     def _install_ledger(self) -> None:
         """Install the ledger once, as the administrator, and keep its service id for the connections to pin."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
 from airflow.sdk import BaseOperator
@@ -67,6 +68,10 @@ class WorkloadOperator(BaseOperator):
     def declaration(self, workload_id: str) -> WorkloadDeclaration:
         """What this task declares to a release, as written (nothing rendered)."""
         raise NotImplementedError
+
+    def native_project(self) -> tuple[str, Path] | None:
+        """Name and directory of a project that belongs into the release whole; None without one."""
+        return None
 
     def run_attempt(self, world: Any, coordinates: TaskCoordinates, context: Any) -> Any:
         """Run one admitted attempt and return its receipt as a dict."""

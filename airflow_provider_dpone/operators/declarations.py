@@ -13,6 +13,7 @@ from typing import Any
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DeclarationInvalid, DponeError
 from airflow_provider_dpone.operators.base import WorkloadOperator
+from airflow_provider_dpone.releases.builder import Producers
 
 
 def declarations_in(dags_folder: Path) -> list[WorkloadDeclaration]:
@@ -20,6 +21,40 @@ def declarations_in(dags_folder: Path) -> list[WorkloadDeclaration]:
 
     :raises DeclarationInvalid: a file cannot be imported, or a mapped field is not literal; names file and task.
     """
+    return list(producers_in(dags_folder).declarations)
+
+
+def producers_in(dags_folder: Path | None, manifests_folder: Path | None = None) -> Producers:
+    """Everything a release is built from: workloads, DAG ids and native projects of DAG files, and manifests.
+
+    :raises DeclarationInvalid: see :func:`declarations_in`.
+    """
+    if dags_folder is None:
+        return Producers(manifests_folder=manifests_folder)
+    dags = _dags(dags_folder)
+    found: list[WorkloadDeclaration] = []
+    native: dict[str, Path] = {}
+    for dag in dags.values():
+        for task in dag.tasks:
+            found += declarations_of(dag.dag_id, task)
+            project = task.native_project() if isinstance(task, WorkloadOperator) else None
+            if project is not None:
+                native[project[0]] = project[1]
+    return Producers(
+        declarations=found,
+        dags=sorted(dags),
+        dags_folder=dags_folder,
+        manifests_folder=manifests_folder,
+        native=native,
+    )
+
+
+def loaded_dags(dags_folder: Path) -> set[str]:
+    """Ids of the DAGs that the files of a folder give when they are loaded now."""
+    return set(_dags(dags_folder))
+
+
+def _dags(dags_folder: Path) -> dict[str, Any]:
     from airflow.dag_processing.dagbag import DagBag
 
     if not dags_folder.exists():
@@ -29,11 +64,7 @@ def declarations_in(dags_folder: Path) -> list[WorkloadDeclaration]:
     if bag.import_errors:
         lines = [f"{file}: {error.strip().splitlines()[-1]}" for file, error in sorted(bag.import_errors.items())]
         raise DeclarationInvalid("DAG files cannot be imported:\n  " + "\n  ".join(lines), files=lines)
-    found: list[WorkloadDeclaration] = []
-    for dag in bag.dags.values():
-        for task in dag.tasks:
-            found += declarations_of(dag.dag_id, task)
-    return found
+    return dict(bag.dags)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -28,8 +29,9 @@ QUICK = {
 class Stack:
     """Airflow, the servers below it, and what a checker asks them."""
 
-    def __init__(self, local: LocalStack, airflow: LocalAirflow) -> None:
+    def __init__(self, local: LocalStack, airflow: LocalAirflow, cache: Path) -> None:
         self.local = local
+        self.cache = cache
         self.airflow = airflow
         self.checker = Checker(local.connections(), local.postgres.parameters())
 
@@ -87,8 +89,18 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     local.up()
     dags = directory / "dags"
     shutil.copytree(Path(__file__).parent / "dags", dags)
-    airflow = LocalAirflow(directory / "airflow", dags, {**local.env(), **QUICK})
-    found = Stack(local, airflow)
+    cache = directory / "cache"
+    bundles = [
+        {"name": "dags-folder", "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {}},
+        {
+            "name": "releases",
+            "classpath": "airflow_provider_dpone.bundles.release.ReleaseDagBundle",
+            "kwargs": {"cache": str(cache), "environment": "released", "refresh_interval": 1},
+        },
+    ]
+    settings = {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles)}
+    airflow = LocalAirflow(directory / "airflow", dags, {**local.env(), **QUICK, **settings})
+    found = Stack(local, airflow, cache)
     try:
         _tables(found)
         command(airflow, "activate", "--dags-folder", str(dags))

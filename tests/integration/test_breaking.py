@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_dpone.attempts import snapshot
-from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
+from airflow_provider_dpone.attempts.cells import snapshot
+from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld, PublicationOutcomes
 from airflow_provider_dpone.attempts.settle import Cause, Settler
 from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
@@ -180,7 +180,7 @@ def test_altered_generation_of_an_unclaimed_publication_can_be_adjudicated(order
         orders.ch(f"DROP TABLE {orders.database}.{generation} SYNC")
         raise Stopped("asked to stop")
 
-    cell._world.publications._before_claim = vanish
+    cell.world.publications._before_claim = vanish
     with pytest.raises(PublicationUnknown):
         cell.run()
     with pytest.raises(PublicationUnknown):
@@ -220,7 +220,7 @@ def test_adjudication_cannot_contradict_what_was_observed(orders: SnapshotWorld)
     orders.ch(f"RENAME TABLE {orders.database}.aside TO {orders.database}.{retained}")
     publication = admin.publications.of_attempt(stored.sha256)
     assert publication is not None
-    record = settler._publisher(publication).reconcile(publication.intent.digest())
+    record = PublicationOutcomes(admin)._publisher(publication).reconcile(publication.intent.digest())
     assert record.state is PublicationState.PUBLISHED
     signed = _signed(stored.sha256, AttemptState.FAILED)
     with pytest.raises(LedgerRule, match="attempt_publication"):
@@ -291,13 +291,13 @@ def test_stopped_while_a_user_is_being_created_ends_with_its_name_taken(orders: 
 
 def test_time_out_right_after_admission_was_committed_still_ends_the_attempt(orders: SnapshotWorld) -> None:
     cell = orders.cell("orders")
-    admit_once = cell._world.attempts.admit_once
+    admit_once = cell.world.attempts.admit_once
 
     def admitted_then_timed_out(identity: Any) -> str:
         admit_once(identity)
         raise TaskTimeout
 
-    cell._world.attempts.admit_once = admitted_then_timed_out  # type: ignore[method-assign]
+    cell.world.attempts.admit_once = admitted_then_timed_out  # type: ignore[method-assign]
     with pytest.raises(TaskTimeout):
         cell.run()
     _settled(orders, failed=1)
@@ -307,7 +307,7 @@ def test_time_out_in_the_middle_of_any_ledger_write_ends_known(orders: SnapshotW
     """The write is committed, its read-back interrupted: what is in the ledger decides, never what was heard."""
     for number in range(1, 40):
         cell = orders.cell("orders", run_id=str(number))
-        ledger, writes = cell._world.ledger, [0]
+        ledger, writes = cell.world.ledger, [0]
         read_back = ledger._read_back
 
         def interrupted(*args: Any, nth: int = number, seen: list[int] = writes, original: Any = read_back) -> None:
@@ -337,13 +337,13 @@ def test_time_out_in_the_middle_of_any_ledger_write_ends_known(orders: SnapshotW
 
 def test_a_whole_other_run_between_preflight_and_admission_is_no_foreign_change(orders: SnapshotWorld) -> None:
     cell = orders.cell("orders", run_id="slow")
-    admit_once = cell._world.attempts.admit_once
+    admit_once = cell.world.attempts.admit_once
 
     def overtaken(identity: Any) -> str:
         orders.cell("orders", run_id="fast").run()
         return admit_once(identity)
 
-    cell._world.attempts.admit_once = overtaken  # type: ignore[method-assign]
+    cell.world.attempts.admit_once = overtaken  # type: ignore[method-assign]
     assert cell.run().state == "PUBLISHED"
     assert orders.exchanges() == 2
     _settled(orders, succeeded=2)
@@ -378,7 +378,7 @@ def test_re_enrolment_is_refused_while_an_attempt_is_at_work(orders: SnapshotWor
 def test_a_marker_taken_away_in_mid_attempt_sends_nothing(orders: SnapshotWorld) -> None:
     """One database has one ledger: it is compared at publication too."""
     cell = orders.cell("orders")
-    cell._world.publications._before_claim = lambda: orders.ch(f"TRUNCATE TABLE {orders.database}.dpone_marker")
+    cell.world.publications._before_claim = lambda: orders.ch(f"TRUNCATE TABLE {orders.database}.dpone_marker")
     with pytest.raises(NotPublished, match="DPONE_ENROLLED_ELSEWHERE"):
         cell.run()
     assert orders.exchanges() == 0
@@ -445,7 +445,7 @@ def test_a_user_that_came_back_long_after_its_attempt_ended_is_swept_away(orders
 def test_the_loser_of_a_race_for_a_guard_knows_whom_to_wait_for(orders: SnapshotWorld) -> None:
     hold = orders.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
     cell = orders.cell("orders", run_id="slow")
-    admit_once = cell._world.attempts.admit_once
+    admit_once = cell.world.attempts.admit_once
     winner: list[AttemptProcess] = []
 
     def overtaken(identity: Any) -> str:
@@ -453,7 +453,7 @@ def test_the_loser_of_a_race_for_a_guard_knows_whom_to_wait_for(orders: Snapshot
         orders.clickhouse.holds.wait(hold)
         return admit_once(identity)
 
-    cell._world.attempts.admit_once = overtaken  # type: ignore[method-assign]
+    cell.world.attempts.admit_once = overtaken  # type: ignore[method-assign]
     with pytest.raises(Exception, match="DPONE_GUARD_HELD") as caught:
         cell.run()
     [stored] = CompositionAttemptStore(orders.ledger.runtime()).all_open()
@@ -561,7 +561,7 @@ def test_a_generation_that_is_not_the_source_is_seen_in_two_independent_ways(
 
 def test_a_connection_that_leads_to_another_server_is_refused_before_admission(orders: SnapshotWorld) -> None:
     cell = orders.cell("orders")
-    cell._world.service_id = str(uuid.uuid4())
+    cell.world.service_id = str(uuid.uuid4())
     with pytest.raises(NotEnrolled, match="is enrolled on"):
         cell.run()
     _settled(orders)
@@ -581,7 +581,7 @@ def test_what_authorises_a_publication_is_read_again_when_it_is_prepared(orders:
     with pytest.raises(Fenced, match="holds its guards no more"):
         world.authority.require_retained(publication.intent)
     other = orders.cell("orders", run_id="run2")
-    other._world.publications._before_claim = lambda: (
+    other.world.publications._before_claim = lambda: (
         world.authority.open_generation(  # another attempt's generation
             world.attempts.all_open()[0].identity, generation
         )
@@ -613,14 +613,14 @@ def test_a_stop_just_before_the_claim_sends_nothing(orders: SnapshotWorld) -> No
     """The claim is the last to ask."""
     stop = StopFlag()
     cell = orders.cell("orders", stop=stop)
-    prepare = cell._world.publications.persist_prepared
+    prepare = cell.world.publications.persist_prepared
 
     def stopped(intent: Any) -> Any:
         record = prepare(intent)
         stop.set("SIGTERM")
         return record
 
-    cell._world.publications.persist_prepared = stopped  # type: ignore[method-assign]
+    cell.world.publications.persist_prepared = stopped  # type: ignore[method-assign]
     with pytest.raises(Stopped):
         cell.run()
     assert orders.exchanges() == 0

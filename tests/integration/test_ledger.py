@@ -341,16 +341,17 @@ def test_retirement_waits_for_every_attempt_and_keeps_epochs(
     store.finalize(sha256, builders.outcome(sha256, AttemptState.FAILED))
     assert active.store.finalize_retirement(active.stored.sha256).state is ActivationState.RETIRED
     again = CompositionActivationStore(database.admin())
-    request, release = builders.prepare_request(database.admin(), again, active.enrolments)
-    prepared = active.store.prepare(request, release)
+    prepared = active.store.prepare(*builders.prepare_request(database.admin(), again, active.enrolments))
     assert {e.epoch for e in prepared.epochs} == {2}
 
 
 def test_a_second_activation_cannot_take_an_owned_guard(active: builders.Activated, database: LedgerDatabase) -> None:
     admin = CompositionActivationStore(database.admin())
-    request, release = builders.prepare_request(database.admin(), admin, active.enrolments, environment="other")
+    request, *rest = builders.prepare_request(database.admin(), admin, active.enrolments, environment="other")
     with pytest.raises(ActivationRefused, match="owned"):
-        active.store.prepare(request, release)
+        active.store.require_free(request, besides=[])
+    with pytest.raises(ActivationRefused, match="taken by another"):
+        active.store.prepare(request, *rest)
     assert active.store.in_states("other", *ActivationState) == []
 
 

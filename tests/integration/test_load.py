@@ -91,7 +91,6 @@ COLUMNS = {
     "macaddr": ["'08:00:2b:01:02:03'"],
     "json": ["""'{"a" : 1, "a":2}'"""],
     "jsonb": ["""'{"n": 1.10000000000000000000001}'"""],
-    "xml": ["'<a>1</a>'"],
     "bit(3)": ["B'101'"],
     "varbit": ["B'1'"],
     "int4range": ["'[1,5)'", "'empty'"],
@@ -118,7 +117,7 @@ def test_every_type_arrives_exactly(schema_world: SchemaWorld) -> None:
     types = "CREATE TYPE public.colour AS ENUM ('red', 'dark blue'); CREATE TYPE public.pair AS (a int, b text)"
     world.source_sql(types)
     world.sql(types)
-    columns = "id int NOT NULL, " + ", ".join(f'"c{i} {kind}" {kind}' for i, kind in enumerate(kinds))
+    columns = "id int NOT NULL, " + ", ".join(f'"c{i}" {kind}' for i, kind in enumerate(kinds))
     longest = max(len(values) for values in COLUMNS.values())
     rows = [
         f"SELECT {n}, " + ", ".join(f"({values[n]})::{kind}" if n < len(values) else "NULL"
@@ -132,7 +131,7 @@ def test_every_type_arrives_exactly(schema_world: SchemaWorld) -> None:
     assert world.sql(f"{pinned}SELECT t::text FROM mart.t AS t ORDER BY id") == source
     for i, kind in enumerate(kinds):  # binary forms too: minus zero, padding, scale
         if kind in ("real", "double precision", "char(3)", "numeric"):
-            column = f'"c{i} {kind}"'
+            column = f'"c{i}"'
             probe = f"SELECT encode(record_send(ROW({column})), 'hex') FROM {{}} ORDER BY id"
             assert world.sql(probe.format("mart.t")) == world.source_sql(probe.format("public.t")), kind
     assert receipt.rows == len(rows)
@@ -208,7 +207,7 @@ def test_pair_of_types_without_an_exact_conversion_is_refused_before_admission(
 def test_columns_are_mapped_by_name_and_generated_ones_are_left_out(schema_world: SchemaWorld) -> None:
     world = schema_world
     world.make_load(
-        "t", 'a int, "b ""c." text, d numeric(4,2)', "VALUES (5, 'x', 0.07), (9, NULL, NULL)",
+        "t", 'a int NOT NULL, "b ""c." text, d numeric(4,2)', "VALUES (5, 'x', 0.07), (9, NULL, NULL)",
         'd numeric(4,2), double int GENERATED ALWAYS AS (a * 2) STORED, "b ""c." text DEFAULT \'dflt\', '
         "a int GENERATED ALWAYS AS IDENTITY",
     )  # fmt: skip

@@ -53,6 +53,10 @@ def state_of(world: SchemaWorld, attempt: str, name: str) -> GateState:
     return found.state
 
 
+def drop_by_hand(world: SchemaWorld, credential: Any) -> None:
+    world.sql(f"SET ROLE {world.controller}; DROP OWNED BY {credential.name}; DROP ROLE {credential.name}")
+
+
 def refused_login(world: SchemaWorld, credential: Any, **options: Any) -> str:
     with pytest.raises(psycopg.OperationalError) as refused:
         world.login(credential, **options)
@@ -389,7 +393,7 @@ def test_login_enabled_again_by_hand_is_still_refused_and_is_no_closing(world: S
 def test_role_made_anew_under_the_name_blocks_closing(world: SchemaWorld) -> None:
     attempt = world.admit()
     gate, credential = issue(world, attempt)
-    world.sql(f"DROP OWNED BY {credential.name}; DROP ROLE {credential.name}")
+    drop_by_hand(world, credential)
     world.sql(f"CREATE ROLE {credential.name} LOGIN PASSWORD '{credential.password}'")
     world.sql(f"GRANT CONNECT ON DATABASE {world.database} TO {credential.name}")
     assert "the gate of this login is not open" in refused_login(world, credential), "READY is for the issued role"
@@ -403,7 +407,7 @@ def test_role_made_anew_under_the_name_blocks_closing(world: SchemaWorld) -> Non
 def test_role_dropped_by_hand_is_proved_closed_by_its_number(world: SchemaWorld) -> None:
     attempt = world.admit()
     gate, credential = issue(world, attempt)
-    world.sql(f"DROP OWNED BY {credential.name}; DROP ROLE {credential.name}")
+    drop_by_hand(world, credential)
     evidence = gate.close(credential.name)
     assert evidence is not None
     assert "gate row: CLOSED; the role was gone" in evidence[0].steps

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_dpone.activation.coordinator import build_release
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.errors import DeclarationInvalid, InstanceUnbound, LimitsInvalid
 from airflow_provider_dpone.listeners import binding
 from airflow_provider_dpone.operators.declarations import declarations_in, declarations_of
 from airflow_provider_dpone.operators.retention import RetentionOperator
 from airflow_provider_dpone.operators.snapshot import ClickHouseSnapshotOperator
+from airflow_provider_dpone.releases.builder import release_of
 
 GIVEN: dict[str, Any] = {
     "task_id": "t",
@@ -116,7 +116,7 @@ def test_a_folder_of_dag_files_becomes_a_release(tmp_path: Path) -> None:
         "with DAG('good', schedule=None):\n"
         "    RetentionOperator(task_id='keep', target_conn_id='dwh', target_table='mart.a')\n"
     )
-    release = build_release(declarations_in(tmp_path))
+    release = release_of(declarations_in(tmp_path))
     assert [w.workload_id for w in release.native] == ["good.keep"]
     assert release.standalone == ()
     (tmp_path / "bad.py").write_text("from airflow.sdk import DAG\nraise ValueError('broken file')\n")

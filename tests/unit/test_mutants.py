@@ -13,7 +13,7 @@ def test_every_mutation_applies_and_names_tests_that_exist() -> None:
     for number, mutant in enumerate(MUTANTS, 1):
         assert (ROOT / mutant.path).read_text().count(mutant.old) == 1, f"mutant {number} in {mutant.path}"
         for test in mutant.tests:
-            path, _, name = test.partition("::")
+            path, _, name = test.partition("[")[0].partition("::")
             assert f"def {name}(" in (ROOT / path).read_text() or not name, f"mutant {number}: {test}"
 
 

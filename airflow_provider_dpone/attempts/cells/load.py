@@ -131,7 +131,7 @@ class LoadCell(AttemptProtocol[SqlWorld, LoadReceipt]):
             steps.say("the target was altered meanwhile; planned again")
         staging = staging_name(attempt)
         with steps("staging", f"making staging table {staging}"):
-            baseline = plan.loads.baseline(self._name)
+            baseline = plan.loads.baseline(attempt, self._name)
             world.attempts.record(attempt, (EvidenceKind.BASELINE, baseline))
             plan.loads.stage(plan.table, staging)
         gate = world.gate_of(attempt, [admissible.guard])

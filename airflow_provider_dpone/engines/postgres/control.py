@@ -97,7 +97,13 @@ class PostgresControl:
 
         :raises ServerUnreachable, ServerRefused: no session could be made.
         """
-        return PostgresSession(self.params, connect(self.params))
+        return self._session(self.params)
+
+    @staticmethod
+    def _session(params: PostgresParams) -> PostgresSession:
+        session = PostgresSession(params, connect(params))
+        session.query("SET search_path = ''")  # so that every name is shown qualified, whatever the role's own path
+        return session
 
     def query(self, statement: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement on a session of its own."""
@@ -109,5 +115,5 @@ class PostgresControl:
         """A second session that a complete view must show: its application name and process."""
         name = f"dpone-known-{secrets.token_hex(8)}"
         params = replace(self.params, application_name=name)
-        with PostgresSession(params, connect(params)) as session:
+        with self._session(params) as session:
             yield name, session.pid

@@ -83,8 +83,8 @@ class PostgresLoads:
             require_enrolled(session, self._enrolment)
             return describe_target(session, self._schema, name, self._enrolment.accepted_features)
 
-    def baseline(self, name: str) -> TargetBaseline:
-        """The table as it is now: how many rows, and which transactions wrote them."""
+    def baseline(self, attempt_sha256: str, name: str) -> TargetBaseline:
+        """The table as it is now, for one attempt: how many rows, and which transactions wrote them."""
         relation = quoted(self._schema, name)
         with self._control.fresh() as session, session.pinned():
             [(oid,)] = session.query(f"SELECT pg_catalog.to_regclass({literal(relation)})::oid::text")
@@ -99,6 +99,7 @@ class PostgresLoads:
             )
         rows, fingerprint = found[0] if found else (0, "missing")
         return TargetBaseline(
+            attempt_sha256=attempt_sha256,
             relation=f"{self._schema}.{name}",
             table=name,
             relation_id=oid or "missing",

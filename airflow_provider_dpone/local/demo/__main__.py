@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from airflow_provider_dpone.local.airflow import LocalAirflow
 from airflow_provider_dpone.local.demo import sources
 from airflow_provider_dpone.local.demo.checks import ArgumentWatch, Checker, find_secrets
@@ -77,12 +79,12 @@ def _run(stack: LocalStack, airflow: LocalAirflow, watch: ArgumentWatch, say: An
         starting.result()
     say(f"Airflow is up at {airflow.url}")
     print(command(airflow, "activate", "--dags-folder", str(sources.dags_folder())), end="", flush=True)
-    airflow.wait_for_dags(
-        ["orders", "shipments", "flights", "edge_cases", "returns", "lineitem", "too_wide", "ceiling"]
-    )
+    dags = ["orders", "shipments", "flights", "edge_cases", "returns", "lineitem", "too_wide", "ceiling"]
+    airflow.wait_for_dags([*dags, *(f"load_{table}" for table in sources.LOADS)])
     story = Story(airflow, stack.clickhouse.holds, checker, source, say, secrets.token_hex(3))
     story.publish_all()
     story.refuse()
+    story.load_all()
     story.recover_killed_load()
     story.recover_lost_exchange()
     say("scanning ledger, logs, metadata, XCom, process arguments and query_log for every one-time password")
@@ -98,6 +100,7 @@ def _run(stack: LocalStack, airflow: LocalAirflow, watch: ArgumentWatch, say: An
         "passed": bool(issued) and passed(story, ledger, sum(found.values()), planted),
         "airflow": {"version": _version(), "executor": airflow.environ["AIRFLOW__CORE__EXECUTOR"], "runs": story.runs},
         "publications": story.publications,
+        "loads": story.loads,
         "refusals": story.refusals,
         "recoveries": story.recoveries,
         "ledger": ledger,
@@ -128,6 +131,13 @@ def _make_targets(stack: LocalStack, airflow: LocalAirflow, checker: Checker, sa
         flush=True,
     )
     say(f"{len(tables)} targets enrolled")
+    with psycopg.connect(**stack.postgres.parameters("mart"), autocommit=True) as connection:
+        connection.execute("SET ROLE mart_owner")
+        for statement in sources.load_targets(stack.postgres.parameters("source")):
+            connection.execute(statement.encode())
+        connection.execute("INSERT INTO mart.too_wide VALUES (7)")
+    schema = ["enroll", "--conn-id", "dpone_mart_admin", "--schema", "mart", "--controller", "mart_controller"]
+    print(command(airflow, *schema), end="", flush=True)
 
 
 def _planted(checker: Checker, airflow: LocalAirflow) -> bool:

@@ -41,7 +41,10 @@ class Checker:
     def postgres(self, database: str, sql: str) -> list[tuple[Any, ...]]:
         """Rows of one statement, as superuser."""
         with psycopg.connect(**{**self._superuser, "dbname": database}) as connection:
-            return connection.execute(sql.encode()).fetchall()
+            cursor = connection.execute(sql.encode())
+            while cursor.nextset():
+                pass
+            return cursor.fetchall()
 
     def publication(self, receipt: dict[str, Any], source_table: str, seconds: float) -> dict[str, Any]:
         """One published table as the server shows it now, beside what its receipt says."""
@@ -66,6 +69,27 @@ class Checker:
             "digest_equal": format(int(row_sum), "064x") == receipt["row_sum"],
             "exchange_count": self.exchanges(generation),
             "target_uuid_is_generation": str(uuid) == receipt["target_uuid"],
+            "reused": receipt["reused"],
+            "seconds": round(seconds, 1),
+        }
+
+    def load(self, receipt: dict[str, Any], source_table: str, seconds: float) -> dict[str, Any]:
+        """One loaded table as its server shows it now, beside the source and what its receipt says."""
+        content = (
+            "SET TimeZone = 'UTC'; SET extra_float_digits = 1; "
+            "SELECT count(*), sum(hashtextextended(t::text, 0)), sum(hashtextextended(t::text, 1)) FROM {} AS t"
+        )
+        [target] = self.postgres("mart", content.format(receipt["target"]))
+        [source] = self.postgres("source", content.format(source_table))
+        [(receipts,)] = self.postgres(
+            "mart", f"SELECT count(*) FROM dpone_gate.receipt WHERE attempt = '{receipt['attempt_sha256']}'"
+        )
+        return {
+            "target": receipt["target"],
+            "state": "SUCCEEDED" if receipt["state"] == "LOADED" and receipts == 1 else receipt["state"],
+            "rows": int(target[0]),
+            "source_rows": int(source[0]),
+            "digest_equal": target == source,
             "reused": receipt["reused"],
             "seconds": round(seconds, 1),
         }

@@ -35,6 +35,7 @@ class Story:
     publications: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[dict[str, str]] = field(default_factory=list)
     recoveries: list[dict[str, Any]] = field(default_factory=list)
+    loads: list[dict[str, Any]] = field(default_factory=list)
 
     # --- publications ---
 
@@ -50,6 +51,38 @@ class Story:
         sources.change_shipments(self.source)
         started = time.monotonic()
         self._published("shipments", self._trigger("shipments", "second"), "shipments", started)
+
+    # --- loads ---
+
+    def load_all(self) -> None:
+        """A large table of every common type, edge cases, an empty one, and one that is refused and keeps its rows."""
+        started = time.monotonic()
+        runs = {table: self._trigger(f"load_{table}", "load") for table in sources.LOADS}
+        for table, run in runs.items():
+            state = self._finish(f"load_{table}", run)
+            receipt = self.airflow.receipt(f"load_{table}", run, "load")
+            if receipt is None:
+                codes = _CODE.findall(self.airflow.log(f"load_{table}", run, "load"))
+                [(rows,)] = self.checker.postgres("mart", f"SELECT count(*) FROM mart.{table}")
+                self.loads.append(
+                    {
+                        "target": f"mart.{table}",
+                        "state": "FAILED",
+                        "code": codes[-1] if codes else f"{state} without a code",
+                        "rows": rows,
+                        "source_rows": self.checker.source_rows(table),
+                        "digest_equal": False,
+                        "seconds": round(time.monotonic() - started, 1),
+                    }
+                )
+            else:
+                self.loads.append(self.checker.load(receipt, table, time.monotonic() - started))
+            found = self.loads[-1]
+            self.say(
+                f"LOAD {found['state']} {found['target']}: {found['rows']:,} of {found['source_rows']:,} rows, "
+                f"{found.get('code') or 'digest ' + ('equal' if found['digest_equal'] else 'DIFFERS')} "
+                f"({found['seconds']:.0f} s)"
+            )
 
     # --- recoveries ---
 
@@ -150,11 +183,19 @@ def _good(found: dict[str, Any]) -> bool:
     )
 
 
+def _loaded(found: dict[str, Any]) -> bool:
+    if found["state"] == "FAILED":
+        return bool(found["code"] == "DPONE_VALUE_NOT_EXACT" and found["rows"] == 1)
+    return bool(found["state"] == "SUCCEEDED" and found["rows"] == found["source_rows"] and found["digest_equal"])
+
+
 def passed(story: Story, ledger: dict[str, int], secrets_found: int, planted_found: bool) -> bool:
     """Whether everything the demo is there to show was seen."""
     return (
         len(story.publications) >= 6
         and all(_good(found) for found in story.publications)
+        and all(_loaded(found) for found in story.loads)
+        and {found["state"] for found in story.loads} == {"SUCCEEDED", "FAILED"}
         and len(story.recoveries) >= 2
         and all(r["state"] == "PUBLISHED" and r["exchange_count"] == 1 for r in story.recoveries)
         and {r["code"] for r in story.refusals}

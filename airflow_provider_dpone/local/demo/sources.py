@@ -62,6 +62,8 @@ TARGETS: Final = {
     "too_wide": "CREATE TABLE mart.too_wide (id Int32) ENGINE = MergeTree ORDER BY id",
     "returns": "CREATE TABLE mart.returns (id Int64, reason Nullable(String)) ENGINE = MergeTree ORDER BY id",
 }
+#: Tables of the PostgreSQL target, by the source table whose columns they take; ``too_wide`` is narrower on purpose.
+LOADS: Final = ("shipments", "edge_cases", "returns", "too_wide")
 TABLES: Final = ("orders", "lineitem", "shipments", *FLIGHTS, "edge_cases", "too_wide", "returns")
 
 
@@ -79,6 +81,18 @@ def load(parameters: dict[str, Any]) -> dict[str, int]:
         connection.execute(REFUSED.encode())
         connection.execute("ANALYZE")
         return {table: _count(connection, table) for table in TABLES}
+
+
+def load_targets(parameters: dict[str, Any]) -> list[str]:
+    """Statements that make the tables of the PostgreSQL target like their sources, as the owner of the schema."""
+    columns = (
+        "SELECT string_agg(format('%%I %%s', attname, CASE WHEN %(table)s = 'too_wide' THEN 'integer' "
+        "ELSE format_type(atttypid, atttypmod) END), ', ' ORDER BY attnum) FROM pg_attribute "
+        "WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped"
+    )
+    with psycopg.connect(**parameters) as connection:
+        found = {table: connection.execute(columns, {"table": table}).fetchone() for table in LOADS}
+    return [f"CREATE TABLE mart.{table} ({row[0]})" for table, row in found.items() if row is not None]
 
 
 def change_shipments(parameters: dict[str, Any]) -> None:

@@ -130,6 +130,10 @@ class PostgresDialect:
         )
         return [str(row[0]) for row in found]
 
+    def audit(self, connection: Connection) -> list[str]:
+        """What does not agree between originals, rows and proofs, one line each; one statement."""
+        return [f"{what} {which}" for what, which in connection.exec_driver_sql(_sql("audit.sql"))]
+
     def ddl(self) -> list[str]:
         """Every statement of the schema, in order."""
         dialect = postgresql.dialect()  # type: ignore[no-untyped-call]

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC
-from pathlib import Path
 from typing import Any
 
 from airflow_provider_dpone.errors import DponeError
@@ -29,7 +28,9 @@ def add_commands(commands: Any) -> None:
     """Add every command to a subparsers object."""
     _add_ledger(commands)
     _add_enroll(commands)
-    _add_release(commands)
+    from airflow_provider_dpone.cli.releases import add_release_commands
+
+    add_release_commands(commands)
     _add_attempts(commands)
     from airflow_provider_dpone.local.cli import add_local_parser
 
@@ -85,7 +86,7 @@ def get_cli_commands() -> list[Any]:
     ]
 
 
-def _control(parser: argparse.ArgumentParser, default: str = "dpone_control") -> None:
+def add_control(parser: argparse.ArgumentParser, default: str = "dpone_control") -> None:
     parser.add_argument(
         "--control-conn-id", default=default, help=f"Airflow connection of the control database ({default})"
     )
@@ -98,7 +99,7 @@ def _add_ledger(commands: Any) -> None:
     group = commands.add_parser("ledger", help="install the control ledger, or print its DDL")
     actions = group.add_subparsers(dest="action", required=True)
     install = actions.add_parser("install", help="create the ledger in an empty control database (administrator)")
-    _control(install, "dpone_control_admin")
+    add_control(install, "dpone_control_admin")
     install.add_argument("--runtime-role", required=True, help="existing role that running tasks use")
     install.add_argument("--family", choices=("nonproduction", "production"), default="nonproduction")
     install.set_defaults(handler=_install)
@@ -135,7 +136,7 @@ def _ddl(options: argparse.Namespace) -> None:
 def _add_enroll(commands: Any) -> None:
     enroll = commands.add_parser("enroll", help="accept a target table, or a managed schema (administrator)")
     enroll.add_argument("--conn-id", required=True, help="Airflow connection of an administrator of the target server")
-    _control(enroll, "dpone_control_admin")
+    add_control(enroll, "dpone_control_admin")
     enroll.add_argument("--table", action="append", default=[], help="ClickHouse: database.table; may be repeated")
     enroll.add_argument("--schema", action="append", default=[], help="PostgreSQL: managed schema; may be repeated")
     enroll.add_argument("--controller", help="with --schema: the login tasks use, which issues one-time logins")
@@ -234,54 +235,6 @@ def _print_ddl(options: argparse.Namespace) -> None:
         print(f"-- suggested for {relation}; choose ORDER BY for your readers, then run it as administrator\n{ddl};\n")
 
 
-# --- releases -------------------------------------------------------------------------------------------------
-
-
-def _add_release(commands: Any) -> None:
-    activate = commands.add_parser("activate", help="make the workloads of DAG files the active release")
-    activate.add_argument(
-        "--dags-folder", required=True, type=Path, help="every DAG file below it is part of the release"
-    )
-    activate.add_argument("--environment", default="default", help="which active release to replace (default)")
-    activate.add_argument("--dry-run", action="store_true", help="only say what would be owned, or why it is refused")
-    activate.add_argument("--json", action="store_true", help="the complete activation request")
-    _control(activate)
-    activate.set_defaults(handler=_activate)
-    retire = commands.add_parser("retire", help="retire the active release; its guards become free")
-    retire.add_argument("--environment", default="default", help="which active release to retire (default)")
-    _control(retire)
-    retire.set_defaults(handler=_retire)
-
-
-def _activate(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.activation.coordinator import build_release
-    from airflow_provider_dpone.hooks.bindings import coordinator
-    from airflow_provider_dpone.operators.declarations import declarations_in
-
-    release = build_release(declarations_in(options.dags_folder))
-    work = coordinator(options.control_conn_id)
-    if options.dry_run:
-        request = work.plan(release, options.environment)
-        state, activation = "would be ACTIVE", "-"
-    else:
-        stored = work.activate(release, options.environment)
-        request, state, activation = stored.request, stored.state.name, stored.sha256
-    if options.json:
-        print(json.dumps({"activation": activation, "state": state, "request": request.model_dump(mode="json")}))
-        return
-    print(f"release {release.digest()[7:19]} in environment {options.environment}: {state}")
-    for declaration in release.workloads():
-        word = "into" if declaration.kind == "snapshot" else "of"
-        print(f"  {declaration.workload_id}: {declaration.kind} {word} {declaration.target_relation}")
-
-
-def _retire(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.hooks.bindings import coordinator
-
-    for activation in coordinator(options.control_conn_id).retire(options.environment):
-        print(f"retired {activation.sha256[7:19]}; its guards are free")
-
-
 # --- attempts -------------------------------------------------------------------------------------------------
 
 
@@ -291,11 +244,11 @@ def _add_attempts(commands: Any) -> None:
         "--last", type=int, metavar="N", help="the N attempts admitted last instead, whatever became of them"
     )
     listing.add_argument("--json", action="store_true")
-    _control(listing)
+    add_control(listing)
     listing.set_defaults(handler=_attempts)
     show = commands.add_parser("show", help="one attempt: its gates, dispatches, publication and outcome")
     show.add_argument("attempt", help="beginning of its digest, as `attempts` and the task log print it")
-    _control(show)
+    add_control(show)
     show.set_defaults(handler=_show)
     reconcile = commands.add_parser(
         "reconcile",
@@ -304,14 +257,14 @@ def _add_attempts(commands: Any) -> None:
         "DPONE_FENCED; the target is safe either way.",
     )
     reconcile.add_argument("attempt", help="beginning of its digest")
-    _control(reconcile)
+    add_control(reconcile)
     reconcile.set_defaults(handler=_reconcile)
     adjudicate = commands.add_parser("adjudicate", help="decide a COMMIT_UNKNOWN attempt (administrator)")
     adjudicate.add_argument("attempt", help="beginning of its digest")
     adjudicate.add_argument("--state", choices=("SUCCEEDED", "FAILED"), required=True)
     adjudicate.add_argument("--statement", required=True, help="what was looked at and why this is so")
     adjudicate.add_argument("--by", default=os.environ.get("USER", ""), help="who decides")
-    _control(adjudicate, "dpone_control_admin")
+    add_control(adjudicate, "dpone_control_admin")
     adjudicate.set_defaults(handler=_adjudicate)
 
 
@@ -392,7 +345,3 @@ def _adjudicate(options: argparse.Namespace) -> None:
     cause = Cause("DPONE_ADJUDICATED", options.statement)
     ended = Settler(world_of(ledger, stored)).resolve(stored.sha256, cause, adjudication=signed)
     print(f"attempt {ended.sha256[7:19]} is {ended.state.name}; enrol the target again before the next run")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,54 @@
+"""DAGs of a release's transfer manifests: one DAG with one task each, made only for the DAG that is asked for."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Asset, get_parsing_context
+
+from airflow_provider_dpone.contracts.limits import SnapshotLimits
+from airflow_provider_dpone.operators.load import SqlLoadOperator
+from airflow_provider_dpone.operators.snapshot import ClickHouseSnapshotOperator
+from airflow_provider_dpone.releases import layout
+from airflow_provider_dpone.releases.manifest import TransferManifest
+
+
+def transfer_dags(dag_file: str) -> dict[str, DAG]:
+    """The DAGs of the manifests beside a release's ``dags`` folder, by id.
+
+    Reads files only; while one task is parsed, only its own manifest.
+
+    :param dag_file: ``__file__`` of the DAG file in the release's ``dags`` folder.
+    """
+    folder = Path(dag_file).resolve().parent.parent / layout.RUNTIME
+    wanted = get_parsing_context().dag_id
+    paths = sorted(folder.glob("*.json")) if wanted is None else [folder / f"{wanted}.json"]
+    return {
+        path.stem: _dag(TransferManifest.model_validate_json(path.read_bytes())) for path in paths if path.is_file()
+    }
+
+
+def _dag(manifest: TransferManifest) -> DAG:
+    with DAG(manifest.id, schedule=manifest.schedule, catchup=False, max_active_runs=1, tags=["dpone"]) as dag:
+        fields: dict[str, Any] = {
+            "task_id": "transfer",
+            "source_conn_id": manifest.source.conn_id,
+            "source_table": manifest.source.table,
+            "target_conn_id": manifest.target.conn_id,
+            "target_table": manifest.target.table,
+            "control_conn_id": manifest.control_conn_id,
+            "environment": manifest.environment,
+            "limits": SnapshotLimits(**manifest.limits),  # type: ignore[arg-type]
+            "min_rows": manifest.min_rows,
+            "retries": manifest.retries,
+            "retry_delay": timedelta(seconds=30),
+            "outlets": [Asset(f"dpone://logical/{manifest.workload_id}")],
+        }
+        OPERATORS[manifest.kind](**fields)
+    return dag
+
+
+#: The operator of each kind of manifest.
+OPERATORS: dict[str, type[Any]] = {"snapshot": ClickHouseSnapshotOperator, "load": SqlLoadOperator}
