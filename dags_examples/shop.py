@@ -11,14 +11,14 @@ import airflow_provider_dpone.local.demo
 from airflow_provider_dpone.operators.dbt import DbtBuildOperator
 
 PROJECT = Path(airflow_provider_dpone.local.demo.__file__).parent / "dbt_project"
-shop = Asset("dpone://dpone_warehouse/shop")
+shop = Asset("dpone://dpone_mart/models")
 
 with DAG("shop", schedule=None, tags=["dpone"]):
     build = DbtBuildOperator(
         task_id="build",
         project_dir=PROJECT,
-        target_conn_id="dpone_warehouse",
-        target_schema="shop",
+        target_conn_id="dpone_mart",
+        target_schema="models",
         exclude="tag:fails_on_purpose",
         outlets=[shop],
         retries=2,
@@ -27,8 +27,8 @@ with DAG("shop", schedule=None, tags=["dpone"]):
     complaint = DbtBuildOperator(
         task_id="complaint",
         project_dir=PROJECT,
-        target_conn_id="dpone_warehouse",
-        target_schema="shop",
+        target_conn_id="dpone_mart",
+        target_schema="models",
         select="tag:fails_on_purpose",
     )
     build >> complaint
