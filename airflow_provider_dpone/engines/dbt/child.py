@@ -13,6 +13,7 @@ import sys
 if __name__ == "__main__":
     del sys.path[0]  # this directory: its modules would hide others of the same name
 
+import atexit
 import importlib.metadata
 import json
 import os
@@ -91,6 +92,8 @@ def main() -> int:
         return 2
     answer(selected=sorted(json.loads(line)["unique_id"] for line in listed.result))
     login = requests.next()
+    if "password" not in login:
+        return 0  # only asked what would run
     os.environ.update({USER: str(login["user"]), PASSWORD: str(login["password"])})
     built = runner.invoke(["build", *building, *selection, *arguments])
     if built.exception is not None:
@@ -102,4 +105,5 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
+    atexit._run_exitfuncs()  # semaphores of dbt's are given back
     os._exit(code)  # everything is written; taking an interpreter of this size down takes seconds

@@ -71,6 +71,7 @@ class DbtProcess:
         self._redact = Redactor()
         self._ending = threading.Lock()
         self._answered_failure: str | None = None
+        self._planned = False
         (workspace.profiles / "profiles.yml").write_text(profiles)
         self._profiles = profiles
         self._common = [
@@ -138,7 +139,9 @@ class DbtProcess:
         build = [*(["--full-refresh"] if full_refresh else []), *(["--fail-fast"] if fail_fast else [])]
         listing = ["--output", "json", "--output-keys", "unique_id", "--log-level", "none"]
         self._ask(selection=[*kinds, *chosen], list=listing, build=build)
-        return tuple(self._answer("dbt list", DbtProjectInvalid)["selected"])
+        selected = tuple(self._answer("dbt list", DbtProjectInvalid)["selected"])
+        self._planned = True  # from here on it waits for a login, or to be let go
+        return selected
 
     def build(self, user: str, password: str) -> int:
         """Build with a one-time login; returns when the process and all it started have ended.
@@ -146,6 +149,7 @@ class DbtProcess:
         :returns: dbt's exit code; negative when a signal ended it. It proves nothing.
         """
         self._redact.hide(password)
+        self._planned = False
         self._ask(user=user, password=password)
         for line in self._answers:
             self._answered_failure = str(json.loads(line).get("failed"))
@@ -164,14 +168,16 @@ class DbtProcess:
             if self._process.returncode is not None:
                 return
             self._signal(signal.SIGTERM)
-            until = time.monotonic() + grace
-            while os.waitid(os.P_PID, self.pid, _EXITED | os.WNOHANG) is None and time.monotonic() < until:
-                time.sleep(0.02)
+            self._wait(grace)
             self._signal(signal.SIGKILL)  # also whatever its end left of the group, whose id is still taken
             self._process.wait()
 
     def close(self) -> None:
         """End it if it still runs; may be called again."""
+        with self._ending:
+            if self._process.returncode is None and self._planned:
+                self._ask(end=True)
+                self._wait(3.0)
         self.stop(grace=0.2)
         if self._process.stdin is not None and not self._process.stdin.closed:
             with suppress(BrokenPipeError):
@@ -192,6 +198,7 @@ class DbtProcess:
         ours = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         home = str(self._workspace.directory)
         own = {"HOME": home, "TMPDIR": home, "PYTHONUNBUFFERED": "1", "PYTHONUSERBASE": site.getuserbase()}
+        own["PYTHONWARNINGS"] = "ignore:resource_tracker"  # one that is killed cannot give its semaphores back
         return {**further, **ours, **own}
 
     def _ask(self, **values: Any) -> None:
@@ -215,6 +222,12 @@ class DbtProcess:
             os.waitid(os.P_PID, self.pid, _EXITED)
         self.stop(grace=0)
         return int(self._process.returncode)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the end, at most so long; it stays a zombie, so that its group's id stays taken."""
+        until = time.monotonic() + seconds
+        while os.waitid(os.P_PID, self.pid, _EXITED | os.WNOHANG) is None and time.monotonic() < until:
+            time.sleep(0.02)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
