@@ -404,3 +404,58 @@ class DeclarationInvalid(Refused):
     """An operator's parameter is malformed, templated where it must be literal, or of a kind that is not supported."""
 
     code = "DPONE_DECLARATION_INVALID"
+
+
+# --- dbt ------------------------------------------------------------------------------------------------------
+
+
+class DbtUnusable(Refused):
+    """dbt, its adapter or a working directory for it is not there; the task's machine has to be set up."""
+
+    code = "DPONE_DBT_UNUSABLE"
+
+
+class DbtProjectInvalid(Refused):
+    """The dbt project is not there, does not parse, or its selection is not one."""
+
+    code = "DPONE_DBT_PROJECT_INVALID"
+
+
+class DbtRelationOutside(Refused):
+    """Nodes of the dbt project write outside the managed schema; names every one."""
+
+    code = "DPONE_DBT_RELATION_OUTSIDE"
+
+
+class DbtRelationRefused(Refused):
+    """What the dbt project writes is unknown, collides, is too long, or would drop what others depend on."""
+
+    code = "DPONE_DBT_RELATION_REFUSED"
+
+
+class DbtModelFailed(DponeError):
+    """A model, seed or snapshot failed; models that had finished before it are in place."""
+
+    code = "DPONE_DBT_MODEL_FAILED"
+    retryable = True
+
+
+class DbtTestFailed(DponeError):
+    """Everything that was due was built, and a test says the data is wrong."""
+
+    code = "DPONE_DBT_TEST_FAILED"
+    retryable = True
+
+
+class DbtInterrupted(DponeError):
+    """dbt ended without a complete account of its run: killed, stopped, or out of memory."""
+
+    code = "DPONE_DBT_INTERRUPTED"
+    retryable = True
+
+
+class DbtTargetUnexpected(DponeError):
+    """The managed schema is not what the run should have left, whatever dbt says: a relation is missing, for one."""
+
+    code = "DPONE_DBT_TARGET_UNEXPECTED"
+    retryable = True

@@ -19,6 +19,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": name,
                 "python-modules": [
                     f"{package}.operators.snapshot",
+                    f"{package}.operators.dbt",
                     f"{package}.operators.load",
                     f"{package}.operators.retention",
                     f"{package}.operators.reconcile",

@@ -6,13 +6,20 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
+from airflow_provider_dpone.attempts.dbt_outcomes import DbtOutcomes
 from airflow_provider_dpone.attempts.world import Observed, Outcomes, World
 from airflow_provider_dpone.contracts.canonical import Document
 from airflow_provider_dpone.contracts.columns import TableAggregates
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign, SchemaEnrolment
 from airflow_provider_dpone.contracts.identity import staging_name
 from airflow_provider_dpone.contracts.loads import LoadRecord, TargetBaseline, TargetReceipt
-from airflow_provider_dpone.contracts.ports import Gate, GateKey, IssuedCredential, PrincipalJournal
+from airflow_provider_dpone.contracts.ports import (
+    Gate,
+    GateKey,
+    IssuedCredential,
+    ManagedSchema,
+    PrincipalJournal,
+)
 from airflow_provider_dpone.contracts.publication import Content
 from airflow_provider_dpone.contracts.receipts import LoadReceipt
 from airflow_provider_dpone.contracts.states import AttemptState, Purpose
@@ -108,6 +115,8 @@ class SqlTarget(Protocol):
 
     def loads(self, enrolment: SchemaEnrolment) -> Loads: ...
 
+    def schema(self, enrolment: SchemaEnrolment) -> ManagedSchema: ...
+
     def is_stand_in(self) -> bool: ...
 
     def close(self) -> None: ...
@@ -138,6 +147,11 @@ class SqlWorld(World[WorkerGate]):
     def outcomes(self, stored: StoredAttempt) -> Outcomes:
         """Who observes how the attempt ended: its cell decides."""
         return _OUTCOMES[stored.identity.cell](self)
+
+    def schema_of(self, attempt_sha256: str) -> ManagedSchema:
+        """The managed schema an attempt holds."""
+        [guard] = self._held(attempt_sha256)
+        return self.target.schema(guard.schema)
 
     def usable_names(self) -> list[str]:
         """Issued logins that exist although their gates are CLOSED."""
@@ -234,4 +248,7 @@ class LoadOutcomes:
 
 
 #: Who observes the outcome of which cell.
-_OUTCOMES: Final[dict[str, Callable[[SqlWorld], Outcomes]]] = {"postgres_mssql_full_refresh": LoadOutcomes}
+_OUTCOMES: Final[dict[str, Callable[[SqlWorld], Outcomes]]] = {
+    "postgres_mssql_full_refresh": LoadOutcomes,
+    "dbt_native": DbtOutcomes,
+}

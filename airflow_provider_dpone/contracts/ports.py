@@ -222,6 +222,41 @@ class ClickHouseSnapshotExecutor(Protocol):
         ...
 
 
+class ManagedSchema(Protocol):
+    """One managed schema, as the controller sees and may tidy it; each call is a fresh look."""
+
+    def look(self) -> None:
+        """The schema is as enrolled, confined, and nobody else can write it.
+
+        :raises Refused: it is not.
+        """
+        ...
+
+    def rights(self, reads: Sequence[tuple[str, str]]) -> Any:
+        """What a login needs to make, change and drop relations here, and to read these (schema, name) elsewhere."""
+        ...
+
+    def relations(self) -> dict[str, str]:
+        """Name and kind (``table``, ``view``, ``materialized_view`` or what the server calls it) of every relation."""
+        ...
+
+    def rows(self, names: Sequence[str]) -> dict[str, int]:
+        """Rows of each of these relations, counted."""
+        ...
+
+    def outside_dependents(self) -> list[str]:
+        """What outside the schema depends on a relation in it and would be dropped with it, described."""
+        ...
+
+    def rename(self, kind: str, name: str, new_name: str) -> None:
+        """Rename a relation within the schema; refused when the new name is taken."""
+        ...
+
+    def drop(self, kind: str, name: str) -> bool:
+        """Drop a relation on which nothing depends; False when something does: then it is left alone."""
+        ...
+
+
 class BatchSink(Protocol):
     """Where a stream of encoded bytes goes."""
 
@@ -239,6 +274,7 @@ __all__ = [
     "GateKey",
     "IssuedCredential",
     "JournaledPrincipal",
+    "ManagedSchema",
     "OpenedGeneration",
     "PrincipalJournal",
     "SnapshotPublicationAuthority",

@@ -37,6 +37,10 @@ class WorkloadDeclaration(Document):
         require_sorted_unique(self.reads, "reads")
         return self
 
+    def relations(self) -> tuple[str, ...]:
+        """Every relation it can write. The target of a dbt project is a schema, which is none."""
+        return self.writes if self.kind == "dbt" else (self.target_relation, *self.writes)
+
     def __lt__(self, other: WorkloadDeclaration) -> bool:
         return self.workload_id < other.workload_id
 

@@ -203,7 +203,7 @@ class AirflowBackend:
             service_id=service_id,
             database_id=database_id,
             subject=resolver.subject(database_id, declaration),
-            relations=(declaration.target_relation, *declaration.writes),
+            relations=declaration.relations(),
             ledger_service_id=ledger,
         )
 
@@ -235,7 +235,8 @@ _ALIASES: Final = {"odbc": "mssql"}
 
 
 def _database(declaration: WorkloadDeclaration) -> str:
-    return split_table(declaration.target_relation)[0]
+    relation = declaration.target_relation
+    return relation if declaration.kind == "dbt" else split_table(relation)[0]
 
 
 @contextmanager

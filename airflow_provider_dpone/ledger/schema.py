@@ -64,6 +64,9 @@ class EvidenceKind(IntEnum):
     OBSERVATION = 14
     LOAD = 15
     BASELINE = 16
+    DBT_BASELINE = 17
+    DBT_RUN = 18
+    DBT_READ_BACK = 21
 
 
 metadata = MetaData(schema=SCHEMA)

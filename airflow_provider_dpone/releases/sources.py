@@ -67,7 +67,7 @@ class CompositionSourceReader:
             native_id=_identity(release, native=True),
             standalone_id=_identity(release, native=False),
             pins={w.workload_id: w.digest() for w in workloads},
-            writes={w.workload_id: (w.target_relation, *w.writes) for w in workloads},
+            writes={w.workload_id: w.relations() for w in workloads},
             reads={w.workload_id: _reads(w) for w in workloads},
             manifests=manifests,
             files=files,

@@ -15,6 +15,7 @@ from airflow_provider_dpone.engines.postgres.control import PostgresControl
 from airflow_provider_dpone.engines.postgres.gate import PostgresGate, leftover_names
 from airflow_provider_dpone.engines.postgres.load_writer import PostgresLoadWriter
 from airflow_provider_dpone.engines.postgres.policy import require_enrolled, require_place, service_id
+from airflow_provider_dpone.engines.postgres.relations import PostgresManagedSchema
 from airflow_provider_dpone.engines.postgres.rights import GatePolicy, WorkerRights, load_rights
 from airflow_provider_dpone.engines.postgres.session import literal, quoted
 from airflow_provider_dpone.engines.postgres.target import LoadTable, describe_target
@@ -52,6 +53,10 @@ class PostgresTarget:
     def loads(self, enrolment: SchemaEnrolment) -> PostgresLoads:
         """The same as the target of loads into one managed schema."""
         return PostgresLoads(self.control, enrolment)
+
+    def schema(self, enrolment: SchemaEnrolment) -> PostgresManagedSchema:
+        """The same as the home of relations that are made and dropped."""
+        return PostgresManagedSchema(self.control, enrolment)
 
     def is_stand_in(self) -> bool:
         """Whether this is a local development server."""

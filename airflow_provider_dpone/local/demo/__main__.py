@@ -79,12 +79,13 @@ def _run(stack: LocalStack, airflow: LocalAirflow, watch: ArgumentWatch, say: An
         starting.result()
     say(f"Airflow is up at {airflow.url}")
     print(command(airflow, "activate", "--dags-folder", str(sources.dags_folder())), end="", flush=True)
-    dags = ["orders", "shipments", "flights", "edge_cases", "returns", "lineitem", "too_wide", "ceiling"]
+    dags = ["orders", "shipments", "flights", "edge_cases", "returns", "lineitem", "too_wide", "ceiling", "shop"]
     airflow.wait_for_dags([*dags, *(f"load_{table}" for table in sources.LOADS)])
     story = Story(airflow, stack.clickhouse.holds, checker, source, say, secrets.token_hex(3))
     story.publish_all()
     story.refuse()
     story.load_all()
+    story.build_projects()
     story.recover_killed_load()
     story.recover_lost_exchange()
     say("scanning ledger, logs, metadata, XCom, process arguments and query_log for every one-time password")
@@ -101,6 +102,7 @@ def _run(stack: LocalStack, airflow: LocalAirflow, watch: ArgumentWatch, say: An
         "airflow": {"version": _version(), "executor": airflow.environ["AIRFLOW__CORE__EXECUTOR"], "runs": story.runs},
         "publications": story.publications,
         "loads": story.loads,
+        "dbt": story.dbt,
         "refusals": story.refusals,
         "recoveries": story.recoveries,
         "ledger": ledger,
@@ -136,8 +138,9 @@ def _make_targets(stack: LocalStack, airflow: LocalAirflow, checker: Checker, sa
         for statement in sources.load_targets(stack.postgres.parameters("source")):
             connection.execute(statement.encode())
         connection.execute("INSERT INTO mart.too_wide VALUES (7)")
-    schema = ["enroll", "--conn-id", "dpone_mart_admin", "--schema", "mart", "--controller", "mart_controller"]
-    print(command(airflow, *schema), end="", flush=True)
+    for schema in ("mart", "models"):
+        enrol = ["enroll", "--conn-id", "dpone_mart_admin", "--schema", schema, "--controller", "mart_controller"]
+        print(command(airflow, *enrol), end="", flush=True)
 
 
 def _planted(checker: Checker, airflow: LocalAirflow) -> bool:

@@ -94,6 +94,11 @@ class Checker:
             "seconds": round(seconds, 1),
         }
 
+    def built(self, rows: dict[str, int]) -> bool:
+        """Whether every table a dbt receipt tells of has exactly these rows, counted here."""
+        counted = {name: self.postgres("mart", f'SELECT count(*) FROM models."{name}"')[0][0] for name in rows}
+        return bool(counted) and counted == rows
+
     def exchanges(self, generation: str) -> int:
         """EXCHANGE statements on a generation that had an effect, counted in the server's query log."""
         self.clickhouse("SYSTEM FLUSH LOGS")

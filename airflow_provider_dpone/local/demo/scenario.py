@@ -36,6 +36,7 @@ class Story:
     refusals: list[dict[str, str]] = field(default_factory=list)
     recoveries: list[dict[str, Any]] = field(default_factory=list)
     loads: list[dict[str, Any]] = field(default_factory=list)
+    dbt: list[dict[str, Any]] = field(default_factory=list)
 
     # --- publications ---
 
@@ -83,6 +84,27 @@ class Story:
                 f"{found.get('code') or 'digest ' + ('equal' if found['digest_equal'] else 'DIFFERS')} "
                 f"({found['seconds']:.0f} s)"
             )
+
+    # --- dbt ---
+
+    def build_projects(self) -> None:
+        """A dbt project with models, seeds, snapshots and tests; then a test of it that fails on purpose."""
+        started = time.monotonic()
+        run = self._trigger("shop", "dbt")
+        self._finish("shop", run)
+        for task in ("build", "complaint"):
+            receipt = self.airflow.receipt("shop", run, task)
+            codes = _CODE.findall(self.airflow.log("shop", run, task))
+            found = {
+                "project": receipt["project"] if receipt else "dpone_shop",
+                "state": receipt["state"] if receipt else "FAILED",
+                "models": receipt["models"] if receipt else 0,
+                "code": None if receipt else codes[-1] if codes else "ended without a code",
+                "read_back": self.checker.built(receipt["rows"]) if receipt else None,
+                "seconds": round(time.monotonic() - started, 1),
+            }
+            self.dbt.append(found)
+            self.say(f"DBT {found['state']} {found['project']}.{task}: {found['code'] or found['models']}")
 
     # --- recoveries ---
 
@@ -189,6 +211,12 @@ def _loaded(found: dict[str, Any]) -> bool:
     return bool(found["state"] == "SUCCEEDED" and found["rows"] == found["source_rows"] and found["digest_equal"])
 
 
+def _built(found: dict[str, Any]) -> bool:
+    if found["state"] == "FAILED":
+        return bool(found["code"] == "DPONE_DBT_TEST_FAILED")
+    return bool(found["state"] == "SUCCEEDED" and found["models"] >= 20 and found["read_back"])
+
+
 def passed(story: Story, ledger: dict[str, int], secrets_found: int, planted_found: bool) -> bool:
     """Whether everything the demo is there to show was seen."""
     return (
@@ -196,6 +224,8 @@ def passed(story: Story, ledger: dict[str, int], secrets_found: int, planted_fou
         and all(_good(found) for found in story.publications)
         and all(_loaded(found) for found in story.loads)
         and {found["state"] for found in story.loads} == {"SUCCEEDED", "FAILED"}
+        and all(_built(found) for found in story.dbt)
+        and {found["state"] for found in story.dbt} == {"SUCCEEDED", "FAILED"}
         and len(story.recoveries) >= 2
         and all(r["state"] == "PUBLISHED" and r["exchange_count"] == 1 for r in story.recoveries)
         and {r["code"] for r in story.refusals}

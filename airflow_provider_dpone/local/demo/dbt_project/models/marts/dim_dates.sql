@@ -1,0 +1,2 @@
+select distinct ordered_on as day
+from {{ ref('stg_orders') }}
