@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
@@ -23,15 +22,13 @@ from airflow_provider_dpone.contracts.ports import (
 from airflow_provider_dpone.contracts.publication import Content
 from airflow_provider_dpone.contracts.receipts import LoadReceipt
 from airflow_provider_dpone.contracts.states import AttemptState, Purpose
-from airflow_provider_dpone.errors import GateRefused, NotEnrolled, OutcomePending, PublicationUnknown, ServerRefused
+from airflow_provider_dpone.errors import GateRefused, NotEnrolled, OutcomePending, PublicationUnknown
 from airflow_provider_dpone.ledger.activations import Guard
 from airflow_provider_dpone.ledger.attempts import StoredAttempt
 from airflow_provider_dpone.ledger.schema import EvidenceKind
 from airflow_provider_dpone.ledger.transaction import Ledger
 from airflow_provider_dpone.transfer.convert import Conversion, TypeSystem
 from airflow_provider_dpone.transfer.meter import StorageNumbers
-
-logger = logging.getLogger(__name__)
 
 
 class WorkerGate(Gate, Protocol):
@@ -192,10 +189,7 @@ class LoadOutcomes:
             seen = self._unchanged(loads, TargetBaseline.parse(baselines[-1]))
         else:
             seen = self._committed(stored, found, milliseconds)
-        try:
-            loads.unstage(staging_name(stored.sha256))
-        except ServerRefused as error:  # somebody reads it; a later load removes it
-            logger.info("the staging table stays for now: %s", error.message)
+        loads.unstage(staging_name(stored.sha256))
         return seen
 
     def last_record(self, stored: StoredAttempt) -> str | None:

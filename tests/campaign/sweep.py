@@ -1,6 +1,7 @@
 """The fault sweep: trace one good attempt, then repeat it with one fault at one message, recover, and check.
 
-The checker asks the servers with SQL of its own; what the product says about itself is only compared with that.
+What one cell changes and how that is checked stands in a module per cell. Each checker asks the servers with SQL of its
+own; what the product says about itself is only compared with that.
 """
 
 from __future__ import annotations
@@ -10,24 +11,21 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import psycopg
 
 from airflow_provider_dpone.errors import DponeError
 from tests.attempt_process import AttemptProcess
 from tests.campaign.wire import Fault, FaultProxy, Message
-from tests.snapshot_world import SnapshotWorld
 
 ROWS: Final = 300
-ENDS: Final = ("ledger", "native", "http")
 KINDS: Final = ("before", "after", "half", "outage", "kill", "killed-unsent", "freeze")
-#: Statements that change something on the target server; each of them is struck in every way.
-_CHANGING: Final = ("CREATE", "DROP", "GRANT", "REVOKE", "SYSTEM", "EXCHANGE", "INSERT INTO")
 
 
 @dataclass(frozen=True)
@@ -43,23 +41,26 @@ class Strike:
         return f"{self.kind} at {self.end} message {self.number} ({self.label})"
 
 
-def plan(trace: dict[str, list[Message]]) -> list[Strike]:
+def plan(trace: dict[str, list[Message]], changing: tuple[str, ...], struck_more: Sequence[str]) -> list[Strike]:
     """The covering selection: every commit and every changing statement in every way, a spread of all else in turn.
 
     A worker frozen inside a ledger transaction keeps the ledger's lock until the server ends its session, so freezing is
     tried where a connection begins, and inside one transaction only.
+
+    :param changing: how the labels of statements begin that change something on the target.
+    :param struck_more: ends whose changing statements are halved and cut off for longer as well.
     """
     strikes: list[Strike] = []
-    for end in ENDS:
+    for end in trace:
         commits = others = opened = 0
         for message in trace[end]:
             if end == "ledger" and message.label == "COMMIT":
                 commits += 1
                 kinds = ["before", "after", "kill", "killed-unsent"]
                 kinds += ["outage"] if commits % 3 == 0 else ["freeze"] if commits == 7 else []
-            elif end != "ledger" and message.label.startswith(_CHANGING):
+            elif end not in ("ledger", "source") and message.label.startswith(changing):
                 kinds = ["before", "after", "kill", "killed-unsent", "freeze"]
-                kinds += ["half", "outage"] if end == "http" else []
+                kinds += ["half", "outage"] if end in struck_more else []
             elif end == "ledger" and message.opens:
                 opened += 1
                 kinds = ["freeze"] if opened % 2 else ["outage"] if opened % 8 == 2 else []
@@ -80,17 +81,16 @@ class Readers:
     place: Path
     pid: int = 0
 
-    def start(self, world: SnapshotWorld) -> None:
+    def start(self, sweep: Sweep) -> None:
         self.pid = os.fork()
         if self.pid:
             return
         seen = {"polls": 0, "errors": 0, "mixed": 0, "empty": 0}
-        client = world.clickhouse.client()
+        read = sweep.reader()
         parent = os.getppid()
         while not self.place.exists() and os.getppid() == parent:
             try:
-                sql = f"SELECT count(), min(version), max(version) FROM {world.database}.orders"
-                [(rows, low, high)] = client.execute(sql)
+                rows, low, high = read()
                 seen["empty"] += rows == 0
                 seen["mixed"] += rows not in (0, ROWS) or low != high
             except Exception as error:  # noqa: BLE001 - any error of a reader is what is counted
@@ -107,43 +107,59 @@ class Readers:
         return dict(json.loads(self.place.read_text()))
 
 
-@dataclass
-class Sweep:
-    """One world with a proxy before each end, in which attempts are struck one after another."""
+class Sweep(ABC):
+    """One world with a proxy before each end, in which attempts of one cell are struck one after another."""
 
-    world: SnapshotWorld
-    proxies: dict[str, FaultProxy] = field(default_factory=dict)
-    version: int = 0
-    zombies: int = 0
-    zombies_succeeded: int = 0
-    missed: int = 0
-    violations: list[str] = field(default_factory=list)
+    #: What the receipt of a finished attempt says.
+    done: ClassVar[str]
+    #: See :func:`plan`.
+    changing: ClassVar[tuple[str, ...]]
+    struck_more: ClassVar[tuple[str, ...]]
+    #: The task whose attempts are struck, and the option of ``world.cell`` that leads an end through its proxy.
+    task: ClassVar[str] = "orders"
+    ports: ClassVar[dict[str, str]]
 
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.proxies: dict[str, FaultProxy] = {}
+        self.version = self.zombies = self.zombies_succeeded = self.missed = 0
+        self.violations: list[str] = []
+
+    # --- what a cell says ---
+
+    @abstractmethod
     def prepare(self) -> None:
         """Tables, enrolment, release, and the proxies."""
-        world = self.world
-        world.pg("CREATE TABLE orders (id bigint NOT NULL, version integer NOT NULL, name text)")
-        world.pg(f"INSERT INTO orders SELECT i, 0, 'name ' || i FROM generate_series(1, {ROWS}) i")
-        target = f"{world.database}.orders"
-        world.ch(
-            f"CREATE TABLE {target} (id Int64, version Int32, name Nullable(String)) ENGINE = MergeTree ORDER BY id"
-        )
-        world.ch(f"INSERT INTO {target} SELECT number, 0, 'old' FROM numbers({ROWS})")
-        world.activate("orders")
-        server, ledger = world.clickhouse, world.ledger
-        self.proxies = {
-            "ledger": FaultProxy(ledger.host, ledger.port),
-            "native": FaultProxy(server.host, server.native_port),
-            "http": FaultProxy(server.host, server.http_port),
-        }
+
+    @abstractmethod
+    def change(self) -> None:
+        """Make the source snapshot :attr:`version`."""
+
+    @abstractmethod
+    def reader(self) -> Callable[[], tuple[int, Any, Any]]:
+        """A function that reads rows, lowest and highest version of the target as its readers do."""
+
+    @abstractmethod
+    def effects(self) -> Any:
+        """The target and everything that was done to it; unequal as soon as anything changed."""
+
+    @abstractmethod
+    def check_target(self, must: Callable[[bool, str], None], strike: Strike | None) -> None:
+        """The target is snapshot :attr:`version`, done exactly once, and nothing usable is left on its server."""
+
+    # --- the sweep ---
+
+    def plan(self, trace: dict[str, list[Message]]) -> list[Strike]:
+        """What to strike."""
+        return plan(trace, self.changing, self.struck_more)
 
     def trace(self) -> dict[str, list[Message]]:
         """One good attempt through the proxies, and what was said on the wire."""
         self._next()
         ended = self._attempt("trace").result()
-        assert ended.get("state") == "PUBLISHED", ended
+        assert ended.get("state") == self.done, ended
         found = {end: list(proxy.trace) for end, proxy in self.proxies.items()}
-        self._check("trace", ended)
+        self._check("trace", ended, None)
         assert not self.violations, self.violations
         return found
 
@@ -170,11 +186,11 @@ class Sweep:
         ended = self._watch(strike, worker[0], reached)
         self.missed += not reached.is_set()
         proxy.heal()
-        if ended.get("state") != "PUBLISHED":
+        if ended.get("state") != self.done:
             ended = self._recover(strike, run_id)
         if strike.kind == "freeze" and reached.is_set():
             self._wake(strike, worker[0], proxy)
-        self._check(str(strike), ended)
+        self._check(str(strike), ended, strike)
 
     # --- steps of one strike ---
 
@@ -182,11 +198,11 @@ class Sweep:
         self.version += 1
         for proxy in self.proxies.values():
             proxy.arm(None)
-        self.world.pg(f"UPDATE orders SET version = {self.version}")
+        self.change()
 
     def _attempt(self, run_id: str) -> AttemptProcess:
-        ports = {f"{end}_port": proxy.port for end, proxy in self.proxies.items()}
-        return AttemptProcess(self.world, "orders", run_id=run_id, **ports)
+        ports = {self.ports[end]: proxy.port for end, proxy in self.proxies.items()}
+        return AttemptProcess(self.world, self.task, run_id=run_id, **ports)
 
     def _watch(self, strike: Strike, worker: AttemptProcess, reached: threading.Event) -> dict[str, Any]:
         """Wait until the worker ended, was killed, or is frozen; what it ended with, if it could tell."""
@@ -207,17 +223,17 @@ class Sweep:
         deadline = time.monotonic() + 90
         for try_number in range(2, 100):
             try:
-                receipt = self.world.cell("orders", run_id=run_id, try_number=try_number, max_tries=200).run()
-                return {"state": receipt.state, "reused": receipt.reused, "uuid": receipt.target_uuid}
+                receipt = self.world.cell(self.task, run_id=run_id, try_number=try_number, max_tries=200).run()
+                return {"state": receipt.state, "reused": receipt.reused}
             except DponeError as error:
                 if not error.retryable or time.monotonic() > deadline:
-                    self.violations.append(f"{strike}: no retry publishes: {error}")
+                    self.violations.append(f"{strike}: no retry succeeds: {error}")
                     return {"code": error.code}
         return {}
 
     def _wake(self, strike: Strike, worker: AttemptProcess, proxy: FaultProxy) -> None:
         """Deliver what was held and let the frozen worker go on: it must change nothing any more."""
-        before = self._target(), self._exchanges()
+        before = self.effects()
         self.zombies += 1
         proxy.release()
         worker.wake()
@@ -226,64 +242,28 @@ class Sweep:
         except TimeoutError:
             self.violations.append(f"{strike}: the woken worker did not end")
             return
-        after = self._target(), self._exchanges()
+        after = self.effects()
         if before != after:
             self.zombies_succeeded += 1
             self.violations.append(f"{strike}: the woken worker changed the target ({before} -> {after}): {ended}")
 
     # --- the checker ---
 
-    def _target(self) -> tuple[str, int, int, int, int]:
-        world = self.world
-        [(found,)] = world.ch(
-            f"SELECT toString(uuid) FROM system.tables WHERE database = '{world.database}' AND name = 'orders'"
-        )
-        [(rows, ids, low, high)] = world.ch(
-            f"SELECT count(), uniqExact(id), min(version), max(version) FROM {world.database}.orders"
-        )
-        return str(found), rows, ids, low, high
-
-    def _exchanges(self) -> dict[str, int]:
-        """Query ids of EXCHANGE statements that had an effect, and how often, from the server's own log."""
-        self.world.ch("SYSTEM FLUSH LOGS")
-        return {
-            str(query_id): int(times)
-            for query_id, times in self.world.ch(
-                "SELECT query_id, countIf(type = 'QueryFinish' OR exception_code = 394) AS times FROM system.query_log"
-                f" WHERE query ILIKE 'EXCHANGE TABLES%' AND query LIKE '%{self.world.database}%'"
-                " GROUP BY query_id HAVING times > 0"
-            )
-        }
-
-    def _ledger(self, sql: str) -> list[tuple[Any, ...]]:
+    def ledger(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of the ledger, as superuser."""
         with psycopg.connect(
             **{**self.world.postgres.superuser, "dbname": self.world.ledger.dbname}  # type: ignore[arg-type]
         ) as connection:
             return connection.execute(sql.encode()).fetchall()
 
-    def _check(self, what: str, ended: dict[str, Any]) -> None:
+    def _check(self, what: str, ended: dict[str, Any], strike: Strike | None) -> None:
         def must(holds: bool, text: str) -> None:
             if not holds:
                 self.violations.append(f"{what}: {text}")
 
-        must(ended.get("state") == "PUBLISHED", f"it did not end PUBLISHED but {ended}")
-        target = self._target()
-        must(
-            target[1:] == (ROWS, ROWS, self.version, self.version),
-            f"the target is not snapshot {self.version}: {target}",
-        )
-        published = self._ledger(
-            "SELECT d.dispatch_id::text, p.generation_uuid::text FROM dpone.publication p JOIN dpone.dispatch d"
-            " ON d.attempt_sha256 = p.attempt_sha256 AND d.kind = 'exchange' WHERE p.state = 3 ORDER BY p.prepared_at"
-        )
-        exchanges = self._exchanges()
-        must(
-            exchanges == {dispatch: 1 for dispatch, _ in published},
-            f"effective EXCHANGEs {exchanges} are not one for each of {published}",
-        )
-        [(current,)] = self._ledger("SELECT target_uuid::text FROM dpone.guard")
-        must(current == target[0] == published[-1][1], f"ledger {current}, server {target[0]}, last {published[-1][1]}")
-        [(open_attempts, guards, gates, dispatches)] = self._ledger(
+        must(ended.get("state") == self.done, f"it did not end {self.done} but {ended}")
+        self.check_target(must, strike)
+        [(open_attempts, guards, gates, dispatches)] = self.ledger(
             "SELECT (SELECT count(*) FROM dpone.attempt WHERE state IN (1, 4)),"
             " (SELECT count(*) FROM dpone.attempt_guard WHERE is_open),"
             " (SELECT count(*) FROM dpone.principal WHERE state <> 4),"
@@ -293,27 +273,16 @@ class Sweep:
             (open_attempts, guards, gates, dispatches) == (0, 0, 0, 0),
             f"left open: {open_attempts} attempts, {guards} guards, {gates} gates, {dispatches} dispatches",
         )
-        names = {name for (name,) in self._ledger("SELECT name FROM dpone.principal")}
-        users = self.world.ch("SELECT name FROM system.users WHERE startsWith(name, 'dpone_') AND notEmpty(host_ip)")
-        usable = sorted(name for (name,) in users if name in names)
-        must(not usable, f"users that can still log in: {usable}")
-        [(receipts, told)] = self._ledger(
-            "SELECT count(*), count(*) FILTER (WHERE p.state = 3 AND convert_from(e.document, 'UTF8')::jsonb"
-            " @> jsonb_build_object('state', 'PUBLISHED', 'target_uuid', p.generation_uuid::text, 'rows',"
-            f" {ROWS})) FROM dpone.evidence e LEFT JOIN dpone.publication p ON p.attempt_sha256 = e.subject WHERE e.kind = 11"
-        )
-        must(receipts == told == len(published), f"{receipts} receipts, {told} true, {len(published)} publications")
 
 
 @contextmanager
-def swept(world: SnapshotWorld, place: Path) -> Iterator[tuple[Sweep, Callable[[], dict[str, int]]]]:
-    """A prepared sweep with its reader; the function given stops the reader and tells what it saw."""
-    sweep = Sweep(world)
+def swept(sweep: Sweep, place: Path) -> Iterator[Callable[[], dict[str, int]]]:
+    """Prepare a sweep and read its target all along; the function given stops the reader and tells what it saw."""
     sweep.prepare()
     readers = Readers(place)
-    readers.start(world)
+    readers.start(sweep)
     try:
-        yield sweep, readers.stop
+        yield readers.stop
     finally:
         readers.place.touch()
         for proxy in sweep.proxies.values():

@@ -19,6 +19,11 @@ _VERB: Final = re.compile(
     rb"COMMIT|BEGIN|EXCHANGE TABLES|INSERT(?: |%20)INTO|UPDATE (?=dpone)|CREATE (?:TABLE|USER|QUOTA)|DROP \w+|REVOKE|"
     rb"CHECK GRANT|GRANT|SYSTEM \w+|KILL QUERY|SELECT|user|SCRAM"
 )
+#: Said before ``_VERB`` looks: what a whole script on PostgreSQL is there for.
+_SCRIPT: Final = re.compile(
+    rb"conclude|CREATE ROLE|CREATE UNLOGGED TABLE|ALTER ROLE|DROP ROLE|DROP TABLE|UPDATE dpone_gate|"
+    rb"INSERT INTO dpone_gate|DELETE FROM|LOCK TABLE|COPY"
+)
 _TABLE: Final = re.compile(rb"(?:FROM|INTO|UPDATE) ((?:dpone|system)\.\w+)")
 #: What a client of PostgreSQL says last, and a ClickHouse driver first: they may come at any time, so they do not count.
 _UNNUMBERED: Final = (b"X\0\0\0\x04", b"\4")
@@ -173,6 +178,6 @@ class FaultProxy:
 
 def label(data: bytes) -> str:
     """A few words of a message for people and for choosing; never a value."""
-    verb, table = _VERB.search(data), _TABLE.search(data)
+    verb, table = _SCRIPT.search(data) or _VERB.search(data), _TABLE.search(data)
     words = [found[1 if found is table else 0] for found in (verb, table) if found]
     return b" ".join(words).decode().replace("%20", " ").strip() or f"{len(data)} bytes"

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import psycopg
 
 from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, pins, translated
+
+#: Milliseconds a control transaction may wait for its next statement before the server ends it.
+_IDLE: Final = 60_000
 
 
 class PostgresSession:
@@ -57,7 +60,8 @@ class PostgresSession:
 
         :raises ServerRefused, AnswerLost: as for :meth:`query`.
         """
-        self.query(";\n".join(["BEGIN", *pins()]))
+        idle = f"SET LOCAL idle_in_transaction_session_timeout = {_IDLE}"  # a frozen process must not hold its locks
+        self.query(";\n".join(["BEGIN", *pins(), idle]))
         try:
             yield
         except BaseException:

@@ -31,7 +31,8 @@ def install_statements(database: str, controller: str) -> list[str]:
     who, place = quoted(controller), quoted(database)
     return [
         "DO $do$ BEGIN IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'dpone_gate_owner') THEN "
-        "CREATE ROLE dpone_gate_owner NOLOGIN; END IF; END $do$",
+        "CREATE ROLE dpone_gate_owner NOLOGIN; END IF; EXCEPTION WHEN duplicate_object OR unique_violation THEN "
+        "NULL; END $do$",  # the role is of the whole server: another database may be enrolled at the same time
         f"CREATE SCHEMA dpone_gate AUTHORIZATION {GATE_OWNER}",
         f"SET LOCAL ROLE {GATE_OWNER}",
         statement("install.sql").rstrip().rstrip(";"),

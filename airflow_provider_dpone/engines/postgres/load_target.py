@@ -118,10 +118,7 @@ class PostgresLoads:
             require_enrolled(session, self._enrolment)
 
     def unstage(self, staging: str) -> None:
-        """Remove the staging table of an attempt.
-
-        :raises ServerRefused: somebody reads it.
-        """
+        """Remove the staging table of an attempt; one that somebody reads stays for a later load."""
         with self._control.fresh() as session:
             staging_table.drop_staging(session, self._schema, staging)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Final
 
 import adbc_driver_postgresql.dbapi as adbc
 import numpy as np
@@ -13,12 +14,14 @@ from airflow_provider_dpone.engines.postgres.aggregates import staged_aggregates
 from airflow_provider_dpone.engines.postgres.control import PostgresControl, PostgresSession
 from airflow_provider_dpone.engines.postgres.session import literal, quoted, translated
 from airflow_provider_dpone.engines.postgres.target import LoadTable
-from airflow_provider_dpone.errors import ValueNotExact
+from airflow_provider_dpone.errors import ServerRefused, ValueNotExact
 from airflow_provider_dpone.transfer.convert import Conversion
 from airflow_provider_dpone.transfer.digest import DigestBuilder
 
 #: Bytes of the header of an array, before its elements.
-_ARRAY_HEADER = 20
+_ARRAY_HEADER: Final = 20
+#: Somebody holds it, or dropped it meanwhile.
+_IN_USE_OR_GONE: Final = ("55P03", "42P01")
 
 
 def create_staging(session: PostgresSession, table: LoadTable, staging: str, owner: str) -> None:
@@ -33,21 +36,23 @@ def create_staging(session: PostgresSession, table: LoadTable, staging: str, own
 
 
 def drop_staging(session: PostgresSession, schema: str, only: str | None = None) -> list[str]:
-    """Drop the staging tables of a schema, or one of them; their names.
-
-    :raises ServerRefused: somebody reads one and does not let go within two seconds.
-    """
+    """Drop the staging tables of a schema, or one of them; the names of those that somebody still reads."""
     rows = session.query(
         "SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
         "WHERE n.nspname = %(schema)s AND c.relkind = 'r' AND c.relname ~ '^dpone_s_[0-9a-f]{32}$' "
         "AND c.relname = COALESCE(%(only)s, c.relname)",
         {"schema": schema, "only": only},
     )
-    names = [str(name) for (name,) in rows]
-    if names:
-        tables = ", ".join(quoted(schema, name) for name in names)
-        session.script(["SET LOCAL lock_timeout = '2s'", f"DROP TABLE {tables}"])
-    return names
+    read: list[str] = []
+    for (name,) in rows:
+        try:
+            session.script(["SET LOCAL lock_timeout = '2s'", f"DROP TABLE {quoted(schema, name)}"])
+        except ServerRefused as error:
+            session.query("ROLLBACK")
+            if error.details.get("server_code") not in _IN_USE_OR_GONE:
+                raise
+            read.append(str(name))
+    return read
 
 
 def staging_content(control: PostgresControl, table: LoadTable, staging: str) -> Content:
