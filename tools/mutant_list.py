@@ -399,7 +399,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
         [
             ("P9", "    gone = sorted({*seen.missing, *seen.lost})", "    gone = sorted(seen.lost)", (DBT_VERDICT,)),
             ("P9", "    broken_off = DbtTargetUnexpected if seen.lost else DbtInterrupted", "    broken_off = DbtInterrupted", (DBT_VERDICT,)),
-            ("P9", "    if run.exit_code != 0 or silent or len(run.results) != len(plan.selected):", "    if silent:", (DBT_VERDICT,)),
+            ("P9", "    if run.exit_code != 0 or silent or foreign:", "    if silent:", (DBT_VERDICT,)),
             ("P9", "    if seen.leftovers:\n        return DbtTargetUnexpected(", "    if False:\n        return DbtTargetUnexpected(", (DBT_VERDICT,)),
         ],
     ),
