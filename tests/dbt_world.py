@@ -34,6 +34,7 @@ version: "1.0"
 profile: dpone
 config-version: 2
 flags: {send_anonymous_usage_stats: false}
+on-run-start: ["select 1 as begun"]
 """
 #: A project of two models; tests add or change files.
 SMALL = {
