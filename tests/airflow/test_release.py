@@ -174,8 +174,22 @@ def test_the_whole_matrix_runs_from_one_verified_release(airflow: Stack, tmp_pat
         "CREATE TABLE mart.released_all (id Int64, price Nullable(Decimal(38, 10)), key Nullable(UUID), "
         "note Nullable(String), at Nullable(DateTime64(6, 'UTC'))) ENGINE = MergeTree ORDER BY id"
     )
-    command(airflow.airflow, "enroll", "--conn-id", "dpone_clickhouse_admin", "--administrator", "dpone_controller",
-            "--table", "mart.released_all")  # fmt: skip
+    enroll = [
+        "enroll",
+        "--conn-id",
+        "dpone_clickhouse_admin",
+        "--administrator",
+        "dpone_controller",
+        "--table",
+        "mart.released_all",
+    ]
+    [would] = json.loads(command(airflow.airflow, *enroll, "--dry-run", "--json"))
+    assert not airflow.checker.postgres(
+        "dpone_control",
+        f"SELECT 1 FROM dpone.guard WHERE subject = '{would['enrolment']['marker']['database_id']}/released_all'",
+    )
+    [done] = json.loads(command(airflow.airflow, *enroll, "--json"))
+    assert done["guard_id"] == would["guard_id"]
     for schema in ("released", "released_models"):
         command(
             airflow.airflow,
@@ -206,7 +220,12 @@ def test_the_whole_matrix_runs_from_one_verified_release(airflow: Stack, tmp_pat
     ))  # fmt: skip
     assert (tmp_path / "release" / "native" / "dbt_project" / "dbt_project.yml").is_file()
     verified = json.loads(command(airflow.airflow, "release", "verify", str(tmp_path / "release"), "--json"))
+    prepared = json.loads(command(
+        airflow.airflow, "prepare", "--release", str(tmp_path / "release"), "--cache", str(airflow.cache),
+        "--environment", "released", "--json",
+    ))  # fmt: skip
     active = json.loads(_activate(airflow, tmp_path / "release", "--json"))
+    assert (prepared["state"], active["state"], active["activation"]) == ("PREPARED", "ACTIVE", prepared["activation"])
     dags = {"released_dbt": "build", "released_generated": "transfer", "released_ordinary": "transfer"}
     airflow.airflow.wait_for_dags(list(dags))
     assert set(built["release"]["dags"]) == set(dags)
