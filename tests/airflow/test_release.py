@@ -34,8 +34,8 @@ with DAG("pinned", schedule=None):
         return "VERSION"
 
     @task
-    def says() -> str:
-        return "VERSION"
+    def says() -> dict[str, str]:
+        return {"version": "VERSION"}
 
     waits("{{ dag_run.conf['gate'] }}") >> says()
 """
@@ -112,14 +112,14 @@ def test_a_release_runs_and_a_run_stays_on_the_release_it_started_with(airflow: 
     until(lambda: _version(airflow, "pinned") != _bundle_of(airflow, "pinned", "early"), "the bundle moved on")
     gate.touch()
     assert airflow.airflow.wait("pinned", "early") == "success"
-    assert airflow.airflow.receipt("pinned", "early", "says") == "v1"
+    assert airflow.airflow.receipt("pinned", "early", "says") == {"version": "v1"}
     airflow.airflow.clear("pinned", "early", ["says"])
     until(lambda: airflow.airflow.task("pinned", "early", "says")["try_number"] == 2, "cleared")
     assert airflow.airflow.wait("pinned", "early") == "success"
-    assert airflow.airflow.receipt("pinned", "early", "says") == "v1"
+    assert airflow.airflow.receipt("pinned", "early", "says") == {"version": "v1"}
     airflow.airflow.trigger("pinned", "late", {"gate": str(gate)})
     assert airflow.airflow.wait("pinned", "late") == "success"
-    assert airflow.airflow.receipt("pinned", "late", "says") == "v2"
+    assert airflow.airflow.receipt("pinned", "late", "says") == {"version": "v2"}
     assert "retired" in command(airflow.airflow, "retire", "--environment", "released", "--wait", "30")
     dags = {dag["dag_id"]: dag["is_paused"] for dag in airflow.airflow.api("GET", "dags?limit=500&paused=true")["dags"]}
     assert set(dags) >= {*names, "pinned"}
@@ -163,10 +163,12 @@ def test_the_whole_matrix_runs_from_one_verified_release(airflow: Stack, tmp_pat
             connection.execute(statement.encode())
     columns = "id bigint NOT NULL, price numeric(38, 10), key uuid, note text, at timestamptz"
     for statement in (
-        "CREATE SCHEMA released AUTHORIZATION mart_owner",
-        "CREATE SCHEMA released_models AUTHORIZATION models_owner",
+        "CREATE ROLE released_owner NOLOGIN",
+        "CREATE ROLE released_models_owner NOLOGIN",
+        "CREATE SCHEMA released AUTHORIZATION released_owner",
+        "CREATE SCHEMA released_models AUTHORIZATION released_models_owner",
         f"CREATE TABLE released.released_all ({columns})",
-        "ALTER TABLE released.released_all OWNER TO mart_owner",
+        "ALTER TABLE released.released_all OWNER TO released_owner",
     ):
         with psycopg.connect(**airflow.local.postgres.parameters("mart"), autocommit=True) as connection:
             connection.execute(statement.encode())
