@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import psycopg
 
@@ -118,6 +118,8 @@ class Sweep:
     zombies_succeeded: int = 0
     missed: int = 0
     violations: list[str] = field(default_factory=list)
+    done: ClassVar[str] = "PUBLISHED"
+    """State of the receipt of an attempt that did its work."""
 
     def prepare(self) -> None:
         """Tables, enrolment, release, and the proxies."""
@@ -141,7 +143,7 @@ class Sweep:
         """One good attempt through the proxies, and what was said on the wire."""
         self._next()
         ended = self._attempt("trace").result()
-        assert ended.get("state") == "PUBLISHED", ended
+        assert ended.get("state") == self.done, ended
         found = {end: list(proxy.trace) for end, proxy in self.proxies.items()}
         self._check("trace", ended)
         assert not self.violations, self.violations
@@ -158,25 +160,29 @@ class Sweep:
         def act() -> None:
             while not worker:  # it may say its first word before we know its number
                 time.sleep(0.001)
-            if strike.kind in ("kill", "killed-unsent"):
-                os.kill(worker[0].pid, signal.SIGKILL)
-            elif strike.kind == "freeze":
-                worker[0].freeze()
+            self._act(strike, worker[0])
             reached.set()
 
-        on_wire = {"kill": "after", "killed-unsent": "before", "freeze": "hold"}.get(strike.kind, strike.kind)
-        proxy.arm(Fault(on_wire, strike.number, act))
+        on_wire = {"kill": "after", "kill-dbt": "after", "killed-unsent": "before", "freeze": "hold"}
+        proxy.arm(Fault(on_wire.get(strike.kind, strike.kind), strike.number, act))
         worker.append(self._attempt(run_id))
         ended = self._watch(strike, worker[0], reached)
         self.missed += not reached.is_set()
         proxy.heal()
-        if ended.get("state") != "PUBLISHED":
+        if ended.get("state") != self.done:
             ended = self._recover(strike, run_id)
         if strike.kind == "freeze" and reached.is_set():
             self._wake(strike, worker[0], proxy)
         self._check(str(strike), ended)
 
     # --- steps of one strike ---
+
+    def _act(self, strike: Strike, worker: AttemptProcess) -> None:
+        """What happens to the worker itself."""
+        if strike.kind in ("kill", "killed-unsent"):
+            os.kill(worker.pid, signal.SIGKILL)
+        elif strike.kind == "freeze":
+            worker.freeze()
 
     def _next(self) -> None:
         self.version += 1
@@ -217,7 +223,7 @@ class Sweep:
 
     def _wake(self, strike: Strike, worker: AttemptProcess, proxy: FaultProxy) -> None:
         """Deliver what was held and let the frozen worker go on: it must change nothing any more."""
-        before = self._target(), self._exchanges()
+        before = self._state()
         self.zombies += 1
         proxy.release()
         worker.wake()
@@ -226,12 +232,16 @@ class Sweep:
         except TimeoutError:
             self.violations.append(f"{strike}: the woken worker did not end")
             return
-        after = self._target(), self._exchanges()
+        after = self._state()
         if before != after:
             self.zombies_succeeded += 1
             self.violations.append(f"{strike}: the woken worker changed the target ({before} -> {after}): {ended}")
 
     # --- the checker ---
+
+    def _state(self) -> object:
+        """Everything on the target that a woken worker must not change."""
+        return self._target(), self._exchanges()
 
     def _target(self) -> tuple[str, int, int, int, int]:
         world = self.world
@@ -262,13 +272,30 @@ class Sweep:
             return connection.execute(sql.encode()).fetchall()
 
     def _check(self, what: str, ended: dict[str, Any]) -> None:
-        def must(holds: bool, text: str) -> None:
-            if not holds:
-                self.violations.append(f"{what}: {text}")
+        self._must(what, ended.get("state") == self.done, f"it did not end {self.done} but {ended}")
+        self._check_target(what)
+        self._check_ledger(what)
 
-        must(ended.get("state") == "PUBLISHED", f"it did not end PUBLISHED but {ended}")
+    def _must(self, what: str, holds: bool, text: str) -> None:
+        if not holds:
+            self.violations.append(f"{what}: {text}")
+
+    def _check_ledger(self, what: str) -> None:
+        """Nothing is left open, whatever the cell."""
+        [found] = self._ledger(
+            "SELECT (SELECT count(*) FROM dpone.attempt WHERE state IN (1, 4)),"
+            " (SELECT count(*) FROM dpone.attempt_guard WHERE is_open),"
+            " (SELECT count(*) FROM dpone.principal WHERE state <> 4),"
+            " (SELECT count(*) FROM dpone.dispatch WHERE state = 1)"
+        )
+        text = "left open: {} attempts, {} guards, {} gates, {} dispatches".format(*found)
+        self._must(what, found == (0, 0, 0, 0), text)
+
+    def _check_target(self, what: str) -> None:
+        """The target is exactly the last snapshot, by one EXCHANGE each, and no user is left that can log in."""
         target = self._target()
-        must(
+        self._must(
+            what,
             target[1:] == (ROWS, ROWS, self.version, self.version),
             f"the target is not snapshot {self.version}: {target}",
         )
@@ -277,32 +304,31 @@ class Sweep:
             " ON d.attempt_sha256 = p.attempt_sha256 AND d.kind = 'exchange' WHERE p.state = 3 ORDER BY p.prepared_at"
         )
         exchanges = self._exchanges()
-        must(
+        self._must(
+            what,
             exchanges == {dispatch: 1 for dispatch, _ in published},
             f"effective EXCHANGEs {exchanges} are not one for each of {published}",
         )
         [(current,)] = self._ledger("SELECT target_uuid::text FROM dpone.guard")
-        must(current == target[0] == published[-1][1], f"ledger {current}, server {target[0]}, last {published[-1][1]}")
-        [(open_attempts, guards, gates, dispatches)] = self._ledger(
-            "SELECT (SELECT count(*) FROM dpone.attempt WHERE state IN (1, 4)),"
-            " (SELECT count(*) FROM dpone.attempt_guard WHERE is_open),"
-            " (SELECT count(*) FROM dpone.principal WHERE state <> 4),"
-            " (SELECT count(*) FROM dpone.dispatch WHERE state = 1)"
-        )
-        must(
-            (open_attempts, guards, gates, dispatches) == (0, 0, 0, 0),
-            f"left open: {open_attempts} attempts, {guards} guards, {gates} gates, {dispatches} dispatches",
+        self._must(
+            what,
+            current == target[0] == published[-1][1],
+            f"ledger {current}, server {target[0]}, last {published[-1][1]}",
         )
         names = {name for (name,) in self._ledger("SELECT name FROM dpone.principal")}
         users = self.world.ch("SELECT name FROM system.users WHERE startsWith(name, 'dpone_') AND notEmpty(host_ip)")
         usable = sorted(name for (name,) in users if name in names)
-        must(not usable, f"users that can still log in: {usable}")
+        self._must(what, not usable, f"users that can still log in: {usable}")
         [(receipts, told)] = self._ledger(
             "SELECT count(*), count(*) FILTER (WHERE p.state = 3 AND convert_from(e.document, 'UTF8')::jsonb"
             " @> jsonb_build_object('state', 'PUBLISHED', 'target_uuid', p.generation_uuid::text, 'rows',"
             f" {ROWS})) FROM dpone.evidence e LEFT JOIN dpone.publication p ON p.attempt_sha256 = e.subject WHERE e.kind = 11"
         )
-        must(receipts == told == len(published), f"{receipts} receipts, {told} true, {len(published)} publications")
+        self._must(
+            what,
+            receipts == told == len(published),
+            f"{receipts} receipts, {told} true, {len(published)} publications",
+        )
 
 
 @contextmanager
