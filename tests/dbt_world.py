@@ -34,6 +34,7 @@ version: "1.0"
 profile: dpone
 config-version: 2
 flags: {send_anonymous_usage_stats: false}
+on-run-start: ["select 1 as begun"]
 """
 #: A project of two models; tests add or change files.
 SMALL = {
@@ -60,16 +61,17 @@ class DbtWorld(SchemaWorld):
     work: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="dpone-test-dbt-")))
     cache: Path | None = None
 
-    def spec(self, project_dir: Path, **options: Any) -> DbtSpec:
-        target = DbtTarget(
-            "postgres", self.postgres.host, self.postgres.port, self.database, self.schema, (("sslmode", "disable"),)
-        )
+    def spec(self, project_dir: Path, worker_port: int | None = None, **options: Any) -> DbtSpec:
+        port = worker_port or self.postgres.port
+        settings = (("sslmode", "disable"),)
+        target = DbtTarget("postgres", self.postgres.host, port, self.database, self.schema, settings)
         return DbtSpec(project_dir, target, self.work / "runs", self.cache or self.work / "cache", **options)
 
     @contextmanager
     def cell(
         self, project_dir: Path, task: str = "models", *, coordinates: TaskCoordinates | None = None,
-        finished: bool = False, stop: StopFlag | None = None, port: int | None = None, **options: Any,
+        finished: bool = False, stop: StopFlag | None = None, port: int | None = None, ledger_port: int | None = None,
+        **options: Any,
     ) -> Iterator[DbtCell]:  # fmt: skip
         """An attempt ready to run; the first one makes what it declares the active release."""
         stop = stop or StopFlag()
@@ -78,7 +80,7 @@ class DbtWorld(SchemaWorld):
             if self.activation is None:
                 self.activate(self.declare(task, "dbt", writes=prepared.plan.writes()))
             declaration = self.declare(task, "dbt", writes=prepared.plan.writes())
-            world = self._sql_world(port, stop.check)
+            world = self._sql_world(port, stop.check, ledger_port)
             work = DbtWork(declaration, "test", coordinates or self.coordinates(task), prepared)
             yield DbtCell(world, work, stop, lambda _: finished)
 
@@ -87,9 +89,11 @@ class DbtWorld(SchemaWorld):
         with self.cell(project_dir, **options) as cell:
             return cell.run()
 
-    def _sql_world(self, port: int | None = None, checkpoint: Callable[[], None] = lambda: None) -> SqlWorld:
+    def _sql_world(
+        self, port: int | None = None, checkpoint: Callable[[], None] = lambda: None, ledger_port: int | None = None
+    ) -> SqlWorld:
         target = PostgresTarget(self.control(port), GatePolicy(quiet_timeout=10.0))
-        return SqlWorld(self.ledger.runtime(), target, target.service_id(), checkpoint)
+        return SqlWorld(self.ledger.runtime(ledger_port), target, target.service_id(), checkpoint)
 
     def settle(self) -> list[str]:
         """Settle every open attempt as a later try would; the names of their states."""

@@ -27,6 +27,10 @@ BREAKING = "tests/integration/test_breaking.py::"
 RECOVERY = "tests/integration/test_recovery.py::"
 RETENTION = "tests/integration/test_retention.py::"
 ACTIVATION = "tests/integration/test_activation.py::"
+DBT = "tests/integration/test_dbt.py::"
+DBT_RELATIONS = "tests/unit/test_dbt_relations.py"
+DBT_RUNNER = "tests/unit/test_dbt_runner.py"
+DBT_VERDICT = "tests/unit/test_dbt_verdict.py"
 HANDOVER = "tests/integration/test_handover.py::"
 GATE = "tests/live_clickhouse/test_product_gate.py::"
 PUBLICATION = "tests/live_clickhouse/test_product_publication.py::"
@@ -476,6 +480,44 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
             ("P9", "        if not plan.loads.still_carries(self._name, found, receipt.rows):", "        if False:",
              (LOAD + "test_retry_reuses_the_load_only_while_the_target_holds_exactly_it",)),
         ],
+    ),
+    (
+        "engines/dbt/verdict.py",
+        [
+            ("P9", "    gone = sorted({*seen.missing, *seen.lost})", "    gone = sorted(seen.lost)", (DBT_VERDICT,)),
+            ("P9", "    broken_off = DbtTargetUnexpected if seen.lost else DbtInterrupted", "    broken_off = DbtInterrupted", (DBT_VERDICT,)),
+            ("P9", "    if run.exit_code != 0 or silent or foreign:", "    if silent:", (DBT_VERDICT,)),
+            ("P9", "    if seen.leftovers:\n        return DbtTargetUnexpected(", "    if False:\n        return DbtTargetUnexpected(", (DBT_VERDICT,)),
+        ],
+    ),
+    (
+        "engines/dbt/relations.py",
+        [
+            ("P13", '(node["database"], node["schema"]) != (database, schema)', '(node["database"], node["schema"]) != (database, node["schema"])', (DBT_RELATIONS,)),
+            ("P13", "        if other is not relation:", "        if False:", (DBT_RELATIONS,)),
+            ("P13", "    problems += [f\"macro {macro} changes the names of helper relations\" for macro in naming]\n", "", (DBT_RELATIONS,)),
+        ],
+    ),
+    (
+        "engines/dbt/process.py",
+        [
+            ("P3", "        return {**further, **ours, **own}", "        return {**os.environ, **further, **ours, **own}", (DBT_RUNNER,)),
+            ("P3", "        self._redact.hide(password)\n", "", (DBT_RUNNER + "::test_a_password_that_dbt_would_print_is_replaced",)),
+        ],
+    ),
+    (
+        "engines/dbt/child.py",
+        [("P5", "    die_with(parent)\n", "",
+          (DBT_RUNNER + "::test_dbt_dies_with_a_killed_task_even_if_somebody_keeps_its_input_open",))],
+    ),
+    (
+        "engines/dbt/tidy.py",
+        [("P15", "        if name.endswith(_BACKUP) and target is not None and target not in relations:", "        if False:",
+          (DBT + "test_a_killed_task_takes_dbt_along_and_the_next_try_puts_the_schema_in_order",))],
+    ),
+    (
+        "engines/dbt/workspace.py",
+        [("P3", "        self._usable = status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)", "        self._usable = True", (DBT_RUNNER,))],
     ),
     (
         "operators/base.py",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.errors import DponeError
 
 Command = Callable[[argparse.Namespace], None]
@@ -144,6 +146,8 @@ def _add_enroll(commands: Any) -> None:
     enroll.add_argument(
         "--accept", action="append", default=[], help="side effect accepted by name, as a refusal named it"
     )
+    enroll.add_argument("--dry-run", action="store_true", help="look at everything, write nothing")
+    enroll.add_argument("--json", action="store_true", help="the complete enrolments")
     enroll.add_argument("--print-ddl", action="store_true", help="only print a suggested target for a source table")
     enroll.add_argument("--source-conn-id", help="with --print-ddl")
     enroll.add_argument(
@@ -153,65 +157,44 @@ def _add_enroll(commands: Any) -> None:
 
 
 def _enroll(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.contracts.naming import split_table
-    from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
-
     if options.print_ddl:
         return _print_ddl(options)
-    if bool(options.table) == bool(options.schema):
-        raise SystemExit("dpone-airflow enroll: give --table for a ClickHouse target, or --schema for PostgreSQL")
+    from airflow_provider_dpone.hooks.enrolment import enrol_targets
+
+    found = enrol_targets(
+        options.conn_id,
+        options.control_conn_id,
+        tables=options.table,
+        schemas=options.schema,
+        controller=options.controller,
+        administrators=options.administrator,
+        accepted_features=options.accept,
+        accepted_by=os.environ.get("USER"),
+        dry_run=options.dry_run,
+    )
+    if options.json:
+        print(json.dumps([{"target": t, "guard_id": g, "enrolment": e.model_dump(mode="json")} for t, g, e in found]))
+        return
+    word = "would enrol" if options.dry_run else "enrolled"
+    for target, guard_id, enrolment in found:
+        if isinstance(enrolment, TargetEnrolment):
+            what = f"{target}: table {enrolment.target_uuid}, {len(enrolment.design.columns)} columns"
+        else:
+            what = (
+                f"schema {target} of {enrolment.marker.database}: owner {enrolment.owner}, "
+                f"controller {enrolment.controller}"
+            )
+        print(f"{word} {what}, guard {guard_id[7:19]}, ledger {enrolment.marker.ledger_service_id}")
     if options.schema:
-        return _enroll_schemas(options)
-    from airflow_provider_dpone.enrolment.clickhouse import enrol
-    from airflow_provider_dpone.hooks.control import DponeControlHook
-
-    hook = DponeClickHouseHook(clickhouse_conn_id=options.conn_id)
-    ledger = DponeControlHook(options.control_conn_id).ledger()
-    login = hook.login().name
-    for text in options.table:
-        database, name = split_table(text)
-        guard_id, enrolment = enrol(
-            hook.control(),
-            ledger,
-            database=database,
-            target_table=name,
-            administrators=sorted({login, *options.administrator}),
-            accepted_features=options.accept,
-            accepted_by=os.environ.get("USER") or login,
-        )
-        print(
-            f"enrolled {text}: table {enrolment.target_uuid}, {len(enrolment.design.columns)} columns, "
-            f"guard {guard_id[7:19]}, ledger {enrolment.marker.ledger_service_id}"
-        )
+        _note_open_databases(options.conn_id)
 
 
-def _enroll_schemas(options: argparse.Namespace) -> None:
+def _note_open_databases(conn_id: str) -> None:
     from airflow_provider_dpone.engines.postgres.control import PostgresControl
-    from airflow_provider_dpone.enrolment.postgres import enrol_schema, open_databases
-    from airflow_provider_dpone.errors import DeclarationInvalid
-    from airflow_provider_dpone.hooks.control import DponeControlHook
+    from airflow_provider_dpone.enrolment.postgres import open_databases
     from airflow_provider_dpone.hooks.source import source_params
 
-    if not options.controller:
-        raise DeclarationInvalid("--schema needs --controller: the login of the Airflow connection that tasks use")
-    params = source_params(options.conn_id)
-    control = PostgresControl(params)
-    ledger = DponeControlHook(options.control_conn_id).ledger()
-    for schema in options.schema:
-        guard_id, enrolment = enrol_schema(
-            control,
-            ledger,
-            schema=schema,
-            controller=options.controller,
-            administrators=sorted({params.user, *options.administrator}),
-            accepted_features=options.accept,
-            accepted_by=os.environ.get("USER") or params.user,
-        )
-        print(
-            f"enrolled schema {schema} of {enrolment.marker.database}: owner {enrolment.owner}, controller "
-            f"{enrolment.controller}, guard {guard_id[7:19]}, ledger {enrolment.marker.ledger_service_id}"
-        )
-    others = open_databases(control)
+    others = open_databases(PostgresControl(source_params(conn_id)))
     if others:
         print(
             "note: anybody may connect to these databases of the same server, one-time logins included (they have no "

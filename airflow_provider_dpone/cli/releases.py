@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,16 @@ def add_release_commands(commands: Any) -> None:
     activate.add_argument("--json", action="store_true", help="the complete activation request")
     _environment(activate, "which active release to replace")
     activate.set_defaults(handler=_activate)
+    prepare = commands.add_parser(
+        "prepare", help="verify, admit and reserve a release: PREPARED; `activate` goes on from there"
+    )
+    prepare.add_argument("--release", type=Path, required=True, help="a directory that `release build` wrote")
+    prepare.add_argument("--release-id", help="the release it must be (default: what it says it is)")
+    prepare.add_argument("--cache", type=Path, required=True, help="the cache that ReleaseDagBundle serves")
+    prepare.add_argument("--dry-run", action="store_true", help="only say what would be owned, or why it is refused")
+    prepare.add_argument("--json", action="store_true", help="the complete activation request")
+    _environment(prepare, "which active release is drained and retired")
+    prepare.set_defaults(handler=_prepare)
     active = commands.add_parser("require-active", help="exit 0 only when exactly this release is active, re-verified")
     active.add_argument("--release-id", required=True)
     active.add_argument("--cache", type=Path, required=True, help="the deployment cache")
@@ -161,6 +170,25 @@ def _activate(options: argparse.Namespace) -> None:
     _workloads(release)
 
 
+def _prepare(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.operators import handover
+
+    if options.dry_run:
+        return _activate(argparse.Namespace(**{**vars(options), "dags_folder": None}))
+    prepared = handover.prepare_release(
+        options.release,
+        release_id=options.release_id or _says(options.release),
+        cache=options.cache,
+        environment=options.environment,
+        control_conn_id=options.control_conn_id,
+    )
+    if options.json:
+        _print_request(prepared.sha256, prepared.state.name, prepared.request)
+        return
+    print(f"release {prepared.request.release_id[7:19]} in environment {options.environment}: {prepared.state.name}")
+    _workloads(prepared.release)
+
+
 def _would_own(look: PhysicalAdmission, options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"state": "would be ACTIVE", "deployment_id": look.deployment.digest(),
@@ -187,23 +215,13 @@ def _workloads(release: Release) -> None:
 
 
 def _require_active(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.hooks.bindings import coordinator, materializer
+    from airflow_provider_dpone.operators import handover
 
-    cache = materializer(options.cache, options.control_conn_id)
-    pointer = cache.current(options.environment)
-    if pointer is None or pointer.release_id != options.release_id:
-        print(
-            f"release {options.release_id[7:19]} is not current in environment {options.environment}", file=sys.stderr
-        )
-        sys.exit(1)
-    work = coordinator(options.control_conn_id)
-    active = work.require_active(
-        projection_root=cache.projection(pointer.deployment_id),
-        activation_id=pointer.activation_id,
+    active = handover.require_active_release(
+        options.release_id,
+        cache=options.cache,
         environment=options.environment,
-        release_id=pointer.release_id,
-        deployment_id=pointer.deployment_id,
-        previous_deployment_id=work.followed(pointer.activation_id),
+        control_conn_id=options.control_conn_id,
     )
     if options.json:
         _print_request(active.sha256, active.state.name, active.request)

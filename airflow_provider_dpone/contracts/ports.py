@@ -232,8 +232,11 @@ class ManagedSchema(Protocol):
         """
         ...
 
-    def rights(self, reads: Sequence[tuple[str, str]]) -> Any:
-        """What a login needs to make, change and drop relations here, and to read these (schema, name) elsewhere."""
+    def rights(self, reads: Sequence[tuple[str, str]], sessions: int) -> Any:
+        """What a login needs to make, change and drop relations here, and to read these (schema, name) elsewhere.
+
+        :param sessions: how many sessions it may have at once.
+        """
         ...
 
     def relations(self) -> dict[str, str]:

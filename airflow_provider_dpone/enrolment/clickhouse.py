@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.contracts.enrolment import MARKER_TABLE, DatabaseMarker, TargetEnrolment
+from airflow_provider_dpone.contracts.identity import guard_id
 from airflow_provider_dpone.contracts.ports import ClickHouseControl
 from airflow_provider_dpone.contracts.states import Connector, Family
 from airflow_provider_dpone.engines.clickhouse.catalog import CatalogView, TableFacts, read_catalog, read_tables
@@ -120,11 +121,13 @@ def enrol(
     administrators: Collection[str],
     accepted_features: Collection[str] = (),
     accepted_by: str,
+    dry_run: bool = False,
 ) -> tuple[str, TargetEnrolment]:
     """Accept a target as it is now (again), as administrator; return the guard's id and the enrolment.
 
     :param control: a session of an administrator of the target server.
     :param ledger: the ledger, on a connection of its owner.
+    :param dry_run: look at everything and write nothing.
     :raises EnrolledElsewhere: the database belongs to another ledger.
     :raises TargetUnsupported, AmbientWriter: it cannot be swapped exactly, or somebody else can write it.
     """
@@ -152,10 +155,10 @@ def enrol(
         database=database,
     )
     found = read_marker(control, database)
-    if found is None:
+    if found is None and not dry_run:
         _write_marker(control, marker)
         found = read_marker(control, database)
-    if found != marker:
+    if found != marker and not (found is None and dry_run):
         owner = found.ledger_service_id if found else "nobody"
         raise EnrolledElsewhere(
             f"database {database} carries the marker of ledger {owner}; one database has one ledger"
@@ -170,6 +173,8 @@ def enrol(
         accepted_by=accepted_by,
         accepted_at=datetime.now(UTC).isoformat(timespec="microseconds"),
     )
+    if dry_run:
+        return guard_id(marker.connector, marker.service_id, enrolment.guard_subject()), enrolment
     return CompositionActivationStore(ledger).enrol(enrolment), enrolment
 
 

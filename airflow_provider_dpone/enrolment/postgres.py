@@ -10,6 +10,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 
 from airflow_provider_dpone.contracts.enrolment import DatabaseMarker, SchemaEnrolment
+from airflow_provider_dpone.contracts.identity import guard_id
 from airflow_provider_dpone.contracts.states import Connector, Family
 from airflow_provider_dpone.engines.postgres.control import PostgresControl, PostgresSession
 from airflow_provider_dpone.engines.postgres.install import (
@@ -34,6 +35,7 @@ def enrol_schema(
     administrators: Collection[str],
     accepted_features: Collection[str] = (),
     accepted_by: str,
+    dry_run: bool = False,
 ) -> tuple[str, SchemaEnrolment]:
     """Accept a schema as it is now (again); return the guard's id and the enrolment.
 
@@ -67,7 +69,7 @@ def enrol_schema(
             administrators=administrators,
             accepted=sorted(accepted_features),
         )
-        session.query("COMMIT")
+        session.query("ROLLBACK" if dry_run else "COMMIT")
     enrolment = SchemaEnrolment(
         marker=marker,
         managed_schemas=(schema,),
@@ -79,6 +81,8 @@ def enrol_schema(
         accepted_by=accepted_by,
         accepted_at=datetime.now(UTC).isoformat(timespec="microseconds"),
     )
+    if dry_run:
+        return guard_id(marker.connector, marker.service_id, enrolment.guard_subject()), enrolment
     return CompositionActivationStore(ledger).enrol(enrolment), enrolment
 
 

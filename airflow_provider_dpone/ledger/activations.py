@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, select, true
 
 from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
 from airflow_provider_dpone.contracts.enrolment import Enrolment, SchemaEnrolment, TargetEnrolment, parse_enrolment
@@ -94,14 +94,26 @@ def _original(connection: Connection, sha256: bytes) -> bytes:
     return bytes(raw)
 
 
-def _guard(connection: Connection, row: Any) -> Guard:
-    enrolment = parse_enrolment(_original(connection, bytes(row["enrolment_sha256"])))
+def _guards(connection: Connection, *where: Any) -> list[Guard]:
+    """Guards with the originals of their enrolments, in one statement."""
+    rows = connection.execute(
+        select(guard, evidence.c.document)
+        .join(evidence, evidence.c.evidence_sha256 == guard.c.enrolment_sha256, isouter=True)
+        .where(and_(true(), *where))
+    ).mappings()
+    return [_guard(row) for row in rows.all()]
+
+
+def _guard(row: Any) -> Guard:
+    raw = b"" if row["document"] is None else bytes(row["document"])
+    if digest_bytes(digest_of(raw)) != bytes(row["enrolment_sha256"]):
+        raise DocumentInvalid("the original of an enrolment is missing or does not match its digest")
     return Guard(
         guard_id=str(hexed(row["guard_id"])),
         connector=Connector(row["connector"]),
         service_id=row["service_id"],
         subject=row["subject"],
-        enrolment=enrolment,
+        enrolment=parse_enrolment(raw),
         enrolment_sha256=str(hexed(row["enrolment_sha256"])),
         target_uuid=None if row["target_uuid"] is None else str(row["target_uuid"]),
         epoch=row["epoch"],
@@ -155,16 +167,12 @@ class CompositionActivationStore:
 
     def guard(self, identity: str) -> Guard | None:
         """A guard with its complete enrolment, read fresh."""
-
-        def query(connection: Connection) -> Guard | None:
-            row = connection.execute(select(guard).where(guard.c.guard_id == digest_bytes(identity))).mappings().first()
-            return None if row is None else _guard(connection, row)
-
-        return self._ledger.read(query)
+        found = self._ledger.read(lambda c: _guards(c, guard.c.guard_id == digest_bytes(identity)))
+        return found[0] if found else None
 
     def guards(self) -> list[Guard]:
         """Every enrolled guard."""
-        return self._ledger.read(lambda c: [_guard(c, r) for r in c.execute(select(guard)).mappings().all()])
+        return self._ledger.read(_guards)
 
     # --- lifecycle ---
 

@@ -127,6 +127,7 @@ class LocalStack:
         metadata = f"postgresql+psycopg2://airflow:{airflow}@127.0.0.1:{self.postgres.port}/airflow"
         settings = {
             "CORE__EXECUTOR": "LocalExecutor",
+            "CORE__PARALLELISM": "12",
             "CORE__LOAD_EXAMPLES": "False",
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",

@@ -20,6 +20,7 @@ from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.hooks.dbt import dbt_target
 from airflow_provider_dpone.listeners.binding import remember_success
 from airflow_provider_dpone.operators.base import WorkloadOperator, literal
+from airflow_provider_dpone.releases import layout
 
 
 class DbtBuildOperator(WorkloadOperator):
@@ -90,7 +91,16 @@ class DbtBuildOperator(WorkloadOperator):
 
     def native_project(self) -> tuple[str, Path]:
         """Name and directory of the project this task builds."""
-        return Path(self.project_dir).name, Path(self.project_dir)
+        return Path(self.project_dir).name, self._project()
+
+    def _project(self) -> Path:
+        """The project as its release keeps it, when the DAG file lies in one; else where the author has it."""
+        name = Path(self.project_dir).name
+        dag_file = Path(self.dag.fileloc) if self.has_dag() else Path()  # type: ignore[no-untyped-call]
+        for folder in dag_file.parents:
+            if (folder / layout.RELEASE).is_file():
+                return folder / layout.NATIVE / name
+        return Path(self.project_dir)
 
     def declaration(self, workload_id: str) -> WorkloadDeclaration:
         """What this task declares to a release: dbt parses the project to know every relation the task can write."""
@@ -130,7 +140,7 @@ class DbtBuildOperator(WorkloadOperator):
     def _spec(self) -> DbtSpec:
         root = Path(self.work_dir or Path(tempfile.gettempdir()) / f"dpone-dbt-of-{os.getuid()}")
         return DbtSpec(
-            project_dir=Path(self.project_dir),
+            project_dir=self._project(),
             target=dbt_target(self.target_conn_id, self.target_schema),
             root=root / "runs",
             cache=root / "parses",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
+from airflow_provider_dpone.engines.dbt.project import LEFT_OUT
 from airflow_provider_dpone.errors import DeclarationInvalid, DponeError
 from airflow_provider_dpone.operators.base import WorkloadOperator
 from airflow_provider_dpone.releases.builder import Producers
@@ -39,13 +40,18 @@ def producers_in(dags_folder: Path | None, manifests_folder: Path | None = None)
             found += declarations_of(dag.dag_id, task)
             project = task.native_project() if isinstance(task, WorkloadOperator) else None
             if project is not None:
-                native[project[0]] = project[1]
+                other = native.setdefault(*project)
+                if other.resolve() != project[1].resolve():
+                    raise DeclarationInvalid(
+                        f"{other} and {project[1]} have one name; a release keeps projects by name"
+                    )
     return Producers(
         declarations=found,
         dags=sorted(dags),
         dags_folder=dags_folder,
         manifests_folder=manifests_folder,
         native=native,
+        native_left_out=LEFT_OUT,
     )
 
 

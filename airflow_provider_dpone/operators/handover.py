@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_provider_dpone.activation.cache import Materialised
 from airflow_provider_dpone.activation.physical import PhysicalAdmission
+from airflow_provider_dpone.errors import ActivationMissing
 from airflow_provider_dpone.hooks.bindings import coordinator, materializer
 from airflow_provider_dpone.ledger.activations import StoredActivation
 from airflow_provider_dpone.operators.declarations import loaded_dags, producers_in
@@ -24,6 +25,45 @@ def activate_release(
     """
     made = materializer(cache, control_conn_id, loaded_dags)
     return made.materialize(release_dir, environment=environment, expected_release_id=release_id)
+
+
+def prepare_release(
+    release_dir: Path, *, release_id: str, cache: Path, environment: str, control_conn_id: str
+) -> StoredActivation:
+    """Materialise a built release and reserve its guards; the pointer stays where it is.
+
+    :raises DponeError: see :meth:`CompositionActivationCoordinator.prepare`.
+    """
+    made, work = materializer(cache, control_conn_id, loaded_dags), coordinator(control_conn_id)
+    projection, deployment = made.seal(release_dir, environment=environment, expected_release_id=release_id)
+    coordinates: dict[str, Any] = {
+        "projection_root": projection,
+        "environment": environment,
+        "release_id": release_id,
+        "deployment_id": deployment.digest(),
+    }
+    return work.standing(**coordinates) or work.prepare(
+        activation_id=str(uuid.uuid4()), previous_deployment_id=work.current_deployment(environment), **coordinates
+    )
+
+
+def require_active_release(release_id: str, *, cache: Path, environment: str, control_conn_id: str) -> StoredActivation:
+    """The activation of exactly this release, ACTIVE and re-verified.
+
+    :raises ActivationMissing: another release, or none, is current in the cache.
+    """
+    made, work = materializer(cache, control_conn_id), coordinator(control_conn_id)
+    pointer = made.current(environment)
+    if pointer is None or pointer.release_id != release_id:
+        raise ActivationMissing(f"release {release_id[7:19]} is not current in environment {environment!r}")
+    return work.require_active(
+        projection_root=made.projection(pointer.deployment_id),
+        activation_id=pointer.activation_id,
+        environment=environment,
+        release_id=release_id,
+        deployment_id=pointer.deployment_id,
+        previous_deployment_id=work.followed(pointer.activation_id),
+    )
 
 
 def activate_dags_folder(dags_folder: Path, environment: str, control_conn_id: str) -> StoredActivation:

@@ -36,7 +36,9 @@ class Producers:
     dags_folder: Path | None = None
     manifests_folder: Path | None = None
     native: Mapping[str, Path] = field(default_factory=dict)
-    """Native projects by name; each directory is kept whole."""
+    """Native projects by name; each directory is kept whole, but for what is left out."""
+    native_left_out: frozenset[str] = frozenset()
+    """Names of files and directories that are no part of a native project: what its tool writes."""
 
 
 def build_release(producers: Producers, output: Path) -> Release:
@@ -50,7 +52,7 @@ def build_release(producers: Producers, output: Path) -> Release:
     if producers.dags_folder is not None:
         _take(files, producers.dags_folder, layout.DAGS)
     for name, folder in sorted(producers.native.items()):
-        _take(files, folder, f"{layout.NATIVE}/{name}")
+        _take(files, folder, f"{layout.NATIVE}/{name}", producers.native_left_out)
     declarations = list(producers.declarations)
     dags = set(producers.dags)
     if producers.manifests_folder is not None:
@@ -89,10 +91,9 @@ def release_of(
     )
 
 
-def _take(files: dict[str, bytes], folder: Path, under: str) -> None:
-    for path, raw in layout.read_tree(folder).items():
-        if not _LEFT_OUT & set(Path(path).parts) and not path.endswith(".pyc"):
-            files[f"{under}/{path}"] = raw
+def _take(files: dict[str, bytes], folder: Path, under: str, left_out: frozenset[str] = frozenset()) -> None:
+    for path, raw in layout.read_tree(folder, left_out=_LEFT_OUT | left_out).items():
+        files[f"{under}/{path}"] = raw
 
 
 def _write(output: Path, files: Mapping[str, bytes]) -> None:

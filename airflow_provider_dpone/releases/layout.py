@@ -28,15 +28,18 @@ def pack_path(workload_id: str) -> str:
     return f"{PACKS}/{hashlib.sha256(workload_id.encode()).hexdigest()[:32]}.json"
 
 
-def read_tree(root: Path) -> dict[str, bytes]:
+def read_tree(root: Path, *, left_out: frozenset[str] = frozenset()) -> dict[str, bytes]:
     """Every file below a directory by its relative path, each read once.
 
+    :param left_out: names of files and directories that are passed over.
     :raises ReleaseAltered: something is neither a plain file nor a directory (a link could change under us).
     """
     found: dict[str, bytes] = {}
     if not root.is_dir() or root.is_symlink():
         raise ReleaseAltered(f"there is no release directory {root}")
     for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name not in left_out]
+        files = [name for name in files if name not in left_out]
         for name in folders:
             if (Path(folder) / name).is_symlink():
                 raise ReleaseAltered(f"{Path(folder) / name} is a link; a release holds plain files only")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from tests.campaign.sweep import ROWS, Strike, Sweep
-from tests.campaign.wire import FaultProxy
+from tests.campaign.sweep import ROWS, Strike, Sweep, covering
+from tests.campaign.wire import FaultProxy, Message
 from tests.snapshot_world import SnapshotWorld
+
+#: Statements that change something on the target server; each of them is struck in every way.
+_CHANGING: Final = ("CREATE", "DROP", "GRANT", "REVOKE", "SYSTEM", "EXCHANGE", "INSERT INTO")
 
 
 class SnapshotSweep(Sweep):
     """Attempts of the snapshot cell on a ClickHouse server."""
 
-    done = "PUBLISHED"
-    changing = ("CREATE", "DROP", "GRANT", "REVOKE", "SYSTEM", "EXCHANGE", "INSERT INTO")
-    struck_more = ("http",)
+    done: ClassVar[str] = "PUBLISHED"
     ports: ClassVar[dict[str, str]] = {end: f"{end}_port" for end in ("ledger", "native", "http")}
     world: SnapshotWorld
 
@@ -37,6 +38,10 @@ class SnapshotSweep(Sweep):
             "http": FaultProxy(server.host, server.http_port),
         }
 
+    def plan(self, trace: dict[str, list[Message]]) -> list[Strike]:
+        """Every statement on ClickHouse in every way, a spread of the ledger's."""
+        return covering(trace, _CHANGING, "http")
+
     def change(self) -> None:
         """Every row of the source carries the version."""
         self.world.pg(f"UPDATE orders SET version = {self.version}")
@@ -47,8 +52,8 @@ class SnapshotSweep(Sweep):
         sql = f"SELECT count(), min(version), max(version) FROM {self.world.database}.orders"
         return lambda: client.execute(sql)[0]  # type: ignore[no-any-return]
 
-    def effects(self) -> Any:
-        """The table under the name, what is in it, and every EXCHANGE that had an effect."""
+    def _state(self) -> object:
+        """Everything on the target that a woken worker must not change."""
         return self._target(), self._exchanges()
 
     def _target(self) -> tuple[str, int, int, int, int]:
@@ -73,31 +78,41 @@ class SnapshotSweep(Sweep):
             )
         }
 
-    def check_target(self, must: Callable[[bool, str], None], strike: Strike | None) -> None:
-        """One EXCHANGE for each publication, ledger and server agree, no user can log in, every receipt is true."""
+    def _check_target(self, what: str) -> None:
+        """The target is exactly the last snapshot, by one EXCHANGE each, and no user is left that can log in."""
         target = self._target()
-        must(
+        self._must(
+            what,
             target[1:] == (ROWS, ROWS, self.version, self.version),
             f"the target is not snapshot {self.version}: {target}",
         )
-        published = self.ledger(
+        published = self._ledger(
             "SELECT d.dispatch_id::text, p.generation_uuid::text FROM dpone.publication p JOIN dpone.dispatch d"
             " ON d.attempt_sha256 = p.attempt_sha256 AND d.kind = 'exchange' WHERE p.state = 3 ORDER BY p.prepared_at"
         )
         exchanges = self._exchanges()
-        must(
+        self._must(
+            what,
             exchanges == {dispatch: 1 for dispatch, _ in published},
             f"effective EXCHANGEs {exchanges} are not one for each of {published}",
         )
-        [(current,)] = self.ledger("SELECT target_uuid::text FROM dpone.guard")
-        must(current == target[0] == published[-1][1], f"ledger {current}, server {target[0]}, last {published[-1][1]}")
-        names = {name for (name,) in self.ledger("SELECT name FROM dpone.principal")}
+        [(current,)] = self._ledger("SELECT target_uuid::text FROM dpone.guard")
+        self._must(
+            what,
+            current == target[0] == published[-1][1],
+            f"ledger {current}, server {target[0]}, last {published[-1][1]}",
+        )
+        names = {name for (name,) in self._ledger("SELECT name FROM dpone.principal")}
         users = self.world.ch("SELECT name FROM system.users WHERE startsWith(name, 'dpone_') AND notEmpty(host_ip)")
         usable = sorted(name for (name,) in users if name in names)
-        must(not usable, f"users that can still log in: {usable}")
-        [(receipts, told)] = self.ledger(
+        self._must(what, not usable, f"users that can still log in: {usable}")
+        [(receipts, told)] = self._ledger(
             "SELECT count(*), count(*) FILTER (WHERE p.state = 3 AND convert_from(e.document, 'UTF8')::jsonb"
             " @> jsonb_build_object('state', 'PUBLISHED', 'target_uuid', p.generation_uuid::text, 'rows',"
             f" {ROWS})) FROM dpone.evidence e LEFT JOIN dpone.publication p ON p.attempt_sha256 = e.subject WHERE e.kind = 11"
         )
-        must(receipts == told == len(published), f"{receipts} receipts, {told} true, {len(published)} publications")
+        self._must(
+            what,
+            receipts == told == len(published),
+            f"{receipts} receipts, {told} true, {len(published)} publications",
+        )

@@ -1,7 +1,7 @@
 """The fault sweep: trace one good attempt, then repeat it with one fault at one message, recover, and check.
 
-What one cell changes and how that is checked stands in a module per cell. Each checker asks the servers with SQL of its
-own; what the product says about itself is only compared with that.
+What one cell changes, and how that is checked, stands in a module per cell. Each checker asks the servers with SQL of
+its own; what the product says about itself is only compared with that.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import os
 import signal
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -41,26 +40,26 @@ class Strike:
         return f"{self.kind} at {self.end} message {self.number} ({self.label})"
 
 
-def plan(trace: dict[str, list[Message]], changing: tuple[str, ...], struck_more: Sequence[str]) -> list[Strike]:
+def covering(trace: dict[str, list[Message]], changing: tuple[str, ...], struck_more: str) -> list[Strike]:
     """The covering selection: every commit and every changing statement in every way, a spread of all else in turn.
 
     A worker frozen inside a ledger transaction keeps the ledger's lock until the server ends its session, so freezing is
     tried where a connection begins, and inside one transaction only.
 
     :param changing: how the labels of statements begin that change something on the target.
-    :param struck_more: ends whose changing statements are halved and cut off for longer as well.
+    :param struck_more: the end whose changing statements are halved and cut off for longer as well.
     """
     strikes: list[Strike] = []
-    for end in trace:
+    for end, messages in trace.items():
         commits = others = opened = 0
-        for message in trace[end]:
+        for message in messages:
             if end == "ledger" and message.label == "COMMIT":
                 commits += 1
                 kinds = ["before", "after", "kill", "killed-unsent"]
                 kinds += ["outage"] if commits % 3 == 0 else ["freeze"] if commits == 7 else []
             elif end not in ("ledger", "source") and message.label.startswith(changing):
                 kinds = ["before", "after", "kill", "killed-unsent", "freeze"]
-                kinds += ["half", "outage"] if end in struck_more else []
+                kinds += ["half", "outage"] if end == struck_more else []
             elif end == "ledger" and message.opens:
                 opened += 1
                 kinds = ["freeze"] if opened % 2 else ["outage"] if opened % 8 == 2 else []
@@ -107,51 +106,49 @@ class Readers:
         return dict(json.loads(self.place.read_text()))
 
 
-class Sweep(ABC):
-    """One world with a proxy before each end, in which attempts of one cell are struck one after another."""
+@dataclass
+class Sweep:
+    """One world with a proxy before each end, in which attempts are struck one after another."""
 
-    #: What the receipt of a finished attempt says.
+    world: Any
+    proxies: dict[str, FaultProxy] = field(default_factory=dict)
+    version: int = 0
+    zombies: int = 0
+    zombies_succeeded: int = 0
+    missed: int = 0
+    violations: list[str] = field(default_factory=list)
     done: ClassVar[str]
-    #: See :func:`plan`.
-    changing: ClassVar[tuple[str, ...]]
-    struck_more: ClassVar[tuple[str, ...]]
-    #: The task whose attempts are struck, and the option of ``world.cell`` that leads an end through its proxy.
-    task: ClassVar[str] = "orders"
-    ports: ClassVar[dict[str, str]]
-
-    def __init__(self, world: Any) -> None:
-        self.world = world
-        self.proxies: dict[str, FaultProxy] = {}
-        self.version = self.zombies = self.zombies_succeeded = self.missed = 0
-        self.violations: list[str] = []
+    """State of the receipt of an attempt that did its work."""
+    ports: ClassVar[dict[str, str]] = {}
+    """The option of ``world.cell`` that leads each end through its proxy."""
 
     # --- what a cell says ---
 
-    @abstractmethod
     def prepare(self) -> None:
         """Tables, enrolment, release, and the proxies."""
-
-    @abstractmethod
-    def change(self) -> None:
-        """Make the source snapshot :attr:`version`."""
-
-    @abstractmethod
-    def reader(self) -> Callable[[], tuple[int, Any, Any]]:
-        """A function that reads rows, lowest and highest version of the target as its readers do."""
-
-    @abstractmethod
-    def effects(self) -> Any:
-        """The target and everything that was done to it; unequal as soon as anything changed."""
-
-    @abstractmethod
-    def check_target(self, must: Callable[[bool, str], None], strike: Strike | None) -> None:
-        """The target is snapshot :attr:`version`, done exactly once, and nothing usable is left on its server."""
-
-    # --- the sweep ---
+        raise NotImplementedError
 
     def plan(self, trace: dict[str, list[Message]]) -> list[Strike]:
         """What to strike."""
-        return plan(trace, self.changing, self.struck_more)
+        raise NotImplementedError
+
+    def change(self) -> None:
+        """Make the source snapshot :attr:`version`."""
+        raise NotImplementedError
+
+    def reader(self) -> Callable[[], tuple[int, Any, Any]]:
+        """A function that reads rows, lowest and highest version of the target as its readers do."""
+        raise NotImplementedError
+
+    def _state(self) -> object:
+        """Everything on the target that a woken worker must not change."""
+        raise NotImplementedError
+
+    def _check_target(self, what: str) -> None:
+        """The target is snapshot :attr:`version`, done exactly once, and nothing usable is left on its server."""
+        raise NotImplementedError
+
+    # --- the sweep ---
 
     def trace(self) -> dict[str, list[Message]]:
         """One good attempt through the proxies, and what was said on the wire."""
@@ -159,7 +156,7 @@ class Sweep(ABC):
         ended = self._attempt("trace").result()
         assert ended.get("state") == self.done, ended
         found = {end: list(proxy.trace) for end, proxy in self.proxies.items()}
-        self._check("trace", ended, None)
+        self._check("trace", ended)
         assert not self.violations, self.violations
         return found
 
@@ -174,14 +171,11 @@ class Sweep(ABC):
         def act() -> None:
             while not worker:  # it may say its first word before we know its number
                 time.sleep(0.001)
-            if strike.kind in ("kill", "killed-unsent"):
-                os.kill(worker[0].pid, signal.SIGKILL)
-            elif strike.kind == "freeze":
-                worker[0].freeze()
+            self._act(strike, worker[0])
             reached.set()
 
-        on_wire = {"kill": "after", "killed-unsent": "before", "freeze": "hold"}.get(strike.kind, strike.kind)
-        proxy.arm(Fault(on_wire, strike.number, act))
+        on_wire = {"kill": "after", "kill-dbt": "after", "killed-unsent": "before", "freeze": "hold"}
+        proxy.arm(Fault(on_wire.get(strike.kind, strike.kind), strike.number, act))
         worker.append(self._attempt(run_id))
         ended = self._watch(strike, worker[0], reached)
         self.missed += not reached.is_set()
@@ -190,9 +184,16 @@ class Sweep(ABC):
             ended = self._recover(strike, run_id)
         if strike.kind == "freeze" and reached.is_set():
             self._wake(strike, worker[0], proxy)
-        self._check(str(strike), ended, strike)
+        self._check(str(strike), ended)
 
     # --- steps of one strike ---
+
+    def _act(self, strike: Strike, worker: AttemptProcess) -> None:
+        """What happens to the worker itself."""
+        if strike.kind in ("kill", "killed-unsent"):
+            os.kill(worker.pid, signal.SIGKILL)
+        elif strike.kind == "freeze":
+            worker.freeze()
 
     def _next(self) -> None:
         self.version += 1
@@ -202,7 +203,7 @@ class Sweep(ABC):
 
     def _attempt(self, run_id: str) -> AttemptProcess:
         ports = {self.ports[end]: proxy.port for end, proxy in self.proxies.items()}
-        return AttemptProcess(self.world, self.task, run_id=run_id, **ports)
+        return AttemptProcess(self.world, "orders", run_id=run_id, **ports)
 
     def _watch(self, strike: Strike, worker: AttemptProcess, reached: threading.Event) -> dict[str, Any]:
         """Wait until the worker ended, was killed, or is frozen; what it ended with, if it could tell."""
@@ -223,7 +224,7 @@ class Sweep(ABC):
         deadline = time.monotonic() + 90
         for try_number in range(2, 100):
             try:
-                receipt = self.world.cell(self.task, run_id=run_id, try_number=try_number, max_tries=200).run()
+                receipt = self.world.cell("orders", run_id=run_id, try_number=try_number, max_tries=200).run()
                 return {"state": receipt.state, "reused": receipt.reused}
             except DponeError as error:
                 if not error.retryable or time.monotonic() > deadline:
@@ -233,7 +234,7 @@ class Sweep(ABC):
 
     def _wake(self, strike: Strike, worker: AttemptProcess, proxy: FaultProxy) -> None:
         """Deliver what was held and let the frozen worker go on: it must change nothing any more."""
-        before = self.effects()
+        before = self._state()
         self.zombies += 1
         proxy.release()
         worker.wake()
@@ -242,37 +243,38 @@ class Sweep(ABC):
         except TimeoutError:
             self.violations.append(f"{strike}: the woken worker did not end")
             return
-        after = self.effects()
+        after = self._state()
         if before != after:
             self.zombies_succeeded += 1
             self.violations.append(f"{strike}: the woken worker changed the target ({before} -> {after}): {ended}")
 
     # --- the checker ---
 
-    def ledger(self, sql: str) -> list[tuple[Any, ...]]:
-        """Rows of the ledger, as superuser."""
+    def _ledger(self, sql: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(
             **{**self.world.postgres.superuser, "dbname": self.world.ledger.dbname}  # type: ignore[arg-type]
         ) as connection:
             return connection.execute(sql.encode()).fetchall()
 
-    def _check(self, what: str, ended: dict[str, Any], strike: Strike | None) -> None:
-        def must(holds: bool, text: str) -> None:
-            if not holds:
-                self.violations.append(f"{what}: {text}")
+    def _check(self, what: str, ended: dict[str, Any]) -> None:
+        self._must(what, ended.get("state") == self.done, f"it did not end {self.done} but {ended}")
+        self._check_target(what)
+        self._check_ledger(what)
 
-        must(ended.get("state") == self.done, f"it did not end {self.done} but {ended}")
-        self.check_target(must, strike)
-        [(open_attempts, guards, gates, dispatches)] = self.ledger(
+    def _must(self, what: str, holds: bool, text: str) -> None:
+        if not holds:
+            self.violations.append(f"{what}: {text}")
+
+    def _check_ledger(self, what: str) -> None:
+        """Nothing is left open, whatever the cell."""
+        [found] = self._ledger(
             "SELECT (SELECT count(*) FROM dpone.attempt WHERE state IN (1, 4)),"
             " (SELECT count(*) FROM dpone.attempt_guard WHERE is_open),"
             " (SELECT count(*) FROM dpone.principal WHERE state <> 4),"
             " (SELECT count(*) FROM dpone.dispatch WHERE state = 1)"
         )
-        must(
-            (open_attempts, guards, gates, dispatches) == (0, 0, 0, 0),
-            f"left open: {open_attempts} attempts, {guards} guards, {gates} gates, {dispatches} dispatches",
-        )
+        text = "left open: {} attempts, {} guards, {} gates, {} dispatches".format(*found)
+        self._must(what, found == (0, 0, 0, 0), text)
 
 
 @contextmanager

@@ -214,6 +214,12 @@ def _refusals(releases: Releases) -> dict[str, tuple[type[DponeError], str, Any]
 
         return run
 
+    def unenrolled() -> Any:
+        database = f"free_{uuid.uuid4().hex[:8]}"
+        mart.ch(f"CREATE DATABASE {database}")
+        mart.ch(f"CREATE TABLE {database}.orders (id Int64) ENGINE = MergeTree ORDER BY id")
+        return orders.model_copy(update={"target_relation": f"{database}.orders"})
+
     def helper() -> Any:
         rates = mart.declare("rates").model_copy(update={"writes": (f"{mart.database}.orders",)})
         return _build_and_activate(releases, orders, rates)
@@ -263,6 +269,7 @@ def _refusals(releases: Releases) -> dict[str, tuple[type[DponeError], str, Any]
             ActivationRefused, "max_source_bytes",
             lambda: _build_and_activate(releases, orders.model_copy(update={"options": {}})),
         ),
+        "unenrolled database": (ActivationRefused, "not enrolled", lambda: _build_and_activate(releases, unenrolled())),
         "no workload": (ActivationRefused, "no workload", lambda: _build_and_activate(releases)),
         "stale compare-and-swap": (ActivationStale, "is current", stale_swap),
         "stale context": (ActivationStale, "another server", stale_context),
@@ -279,7 +286,7 @@ def _build_and_activate(releases: Releases, *declarations: Any) -> Any:
     "case",
     [
         "alias of a database", "helper name", "two claim to be one", "one claims to be two", "unsupported cell",
-        "unknown kind of source", "missing byte budget", "no workload", "stale compare-and-swap", "stale context",
+        "unknown kind of source", "missing byte budget", "unenrolled database", "no workload", "stale compare-and-swap", "stale context",
         "tampered release",
     ],
 )  # fmt: skip

@@ -193,3 +193,52 @@ def test_dbt_and_what_it_started_die_with_a_killed_task(tmp_path: Path) -> None:
     os.kill(task, signal.SIGKILL)
     os.waitpid(task, 0)
     wait_for(lambda: not alive(child), 5)
+
+
+def test_dbt_dies_with_a_killed_task_even_if_somebody_keeps_its_input_open(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "runs")
+    seal(project(tmp_path / "source"), workspace.project)
+    told = tmp_path / "pid"
+    task = os.fork()
+    if task == 0:
+        process = DbtProcess(workspace, POSTGRES.profiles(1))
+        keeper = os.fork()
+        if keeper == 0:
+            signal.alarm(60)
+            signal.pause()
+        told.write_text(f"{process.pid} {keeper}")
+        signal.pause()
+    wait_for(lambda: told.exists() and " " in told.read_text(), 20)
+    child, keeper = (int(pid) for pid in told.read_text().split())
+    wait_for(lambda: b"child.py" in Path(f"/proc/{child}/cmdline").read_bytes() and _told(child), 20)
+    os.kill(task, signal.SIGKILL)
+    os.waitpid(task, 0)
+    wait_for(lambda: not alive(child), 5)
+    os.kill(keeper, signal.SIGKILL)
+
+
+def _told(pid: int) -> bool:
+    """Whether the kernel was told: the process sleeps, waiting for its first request."""
+    return "State:\tS" in Path(f"/proc/{pid}/status").read_text() and _threads(pid) > 1
+
+
+def _threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def test_a_password_that_dbt_would_print_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    talkative = tmp_path / "talkative.py"
+    talkative.write_text(
+        "import sys, json\n"
+        "login = json.loads(sys.stdin.readline())\n"
+        "print(json.dumps({'info': {'level': 'error', 'msg': 'login ' + login['password'], 'name': 'X'}}))\n"
+    )
+    monkeypatch.setattr("airflow_provider_dpone.engines.dbt.child.__file__", str(talkative))
+    workspace = Workspace(tmp_path / "runs")
+    seal(project(tmp_path / "source"), workspace.project)
+    with DbtProcess(workspace, POSTGRES.profiles(1)) as process:
+        assert process.build("dpone_w_1", "s3cret-s3cret") == 0
+        assert process.last_errors() == ["login *****"]
+    assert "s3cret" not in caplog.text

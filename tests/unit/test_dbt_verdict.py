@@ -70,6 +70,7 @@ ALL = {"model.a": "success", "model.b": "success", "test.t": "pass"}
 def test_success_needs_artifacts_exit_and_read_back_to_agree() -> None:
     assert judged(GOOD, results=ALL) is None
     assert judged(GOOD, results={**ALL, "test.t": "warn"}) is None
+    assert judged(GOOD, results={**ALL, "operation.shop.shop-on-run-end-0": "success"}) is None
     assert judged({**GOOD, "other": "table"}, before={"other": "table"}, results=ALL) is None
 
 
@@ -80,12 +81,13 @@ def test_success_needs_artifacts_exit_and_read_back_to_agree() -> None:
         (GOOD, {"results": {**ALL, "test.t": "fail"}, "exit_code": 1}, DbtTestFailed, "test.t"),
         (GOOD, {"results": {**ALL, "test.t": "error"}, "exit_code": 1}, DbtTestFailed, "test.t"),
         (GOOD, {"results": {**ALL, "model.b": "partial success"}, "exit_code": 1}, DbtModelFailed, "partial"),
+        (GOOD, {"results": {**ALL, "operation.x": "error"}, "exit_code": 1}, DbtModelFailed, "operation.x"),
         (GOOD, {"results": None, "exit_code": -9}, DbtInterrupted, "by signal 9"),
         (GOOD, {"results": None, "exit_code": 0}, DbtInterrupted, "exit code 0"),
         (GOOD, {"recorded": False}, DbtInterrupted, "with its task"),
         (GOOD, {"results": ALL, "exit_code": 1}, DbtInterrupted, "does not fit"),
         (GOOD, {"results": {"model.a": "success"}}, DbtInterrupted, "model.b"),
-        (GOOD, {"results": {**ALL, "model.x": "success"}}, DbtInterrupted, "not planned"),
+        (GOOD, {"results": {**ALL, "model.x": "success"}}, DbtInterrupted, "model.x"),
         (GOOD, {"results": {**ALL, "model.b": "skipped"}}, DbtInterrupted, "model.b"),
         ({"b": "view"}, {"results": ALL}, DbtTargetUnexpected, "a is missing"),
         ({**GOOD, "b": "table"}, {"results": ALL}, DbtTargetUnexpected, "b is a table"),

@@ -106,14 +106,18 @@ class DbtCell(AttemptProtocol[SqlWorld, DbtReceipt]):
             world.attempts.record(attempt, (EvidenceKind.DBT_BASELINE, baseline))
         with steps("login", "issuing the one-time login"):
             gate = world.gate_of(attempt, [admissible.guard])
-            rights = schema.rights([(source.schema_of, source.name) for source in plan.reads])
+            reads = [(source.schema_of, source.name) for source in plan.reads]
+            rights = schema.rights(reads, self._prepared.spec.threads + 2)  # dbt has one more, and one to list
             credential = gate.issue_once(Purpose.WORKER, rights)
             journal, dispatch = world.journal(attempt), str(uuid.uuid4())
             journal.claim_dispatch(
                 dispatch_id=dispatch, name=credential.name, kind="dbt_build", statement=f"dbt build {plan.digest()}"
             )
         with steps("build", f"dbt builds {len(plan.selected)} nodes of {plan.project} into {plan.target_schema}"):
-            run = self._prepared.build(attempt, credential.name, credential.password)
+            try:
+                run = self._prepared.build(attempt, credential.name, credential.password)
+            finally:
+                self._prepared.stop()  # before its login is closed, whatever ended the step
         with steps("close", "closing the login and proving it quiet", always=True):
             world.attempts.record(attempt, (EvidenceKind.DBT_RUN, run))
             journal.end_dispatch(

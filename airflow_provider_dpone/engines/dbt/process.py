@@ -74,9 +74,10 @@ class DbtProcess:
         self._planned = False
         (workspace.profiles / "profiles.yml").write_text(profiles)
         self._profiles = profiles
+        self._root = _HERE or str(workspace.project)
         self._common = [
             *("--profiles-dir", str(workspace.profiles), "--profile", PROFILE, "--target", TARGET),
-            *("--project-dir", _HERE or str(workspace.project), "--target-path", str(workspace.target)),
+            *("--project-dir", self._root, "--target-path", str(workspace.target)),
             *("--log-path", str(workspace.logs), "--log-format", "json", "--log-level", "info"),
             *("--log-level-file", "none", "--no-use-colors", "--no-version-check", "--no-send-anonymous-usage-stats"),
             *("--partial-parse", "--vars", json.dumps(dict(variables or {}), sort_keys=True)),
@@ -119,7 +120,7 @@ class DbtProcess:
         versions = self._answer("starting dbt", DbtUnusable)["versions"]
         if "dbt-core" not in versions:
             raise DbtUnusable(f"dbt is not installed for {self._python}; give dbt_executable, or install the dbt extra")
-        key = cache.key(project_sha256, self._profiles, json.dumps(versions, sort_keys=True), self._python, _HERE)
+        key = cache.key(project_sha256, self._profiles, json.dumps(versions, sort_keys=True), self._python, self._root)
         cache.take(key, self._workspace.target)
         self._ask(common=self._common)
         self._answer("dbt parse", DbtProjectInvalid)

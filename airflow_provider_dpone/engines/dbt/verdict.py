@@ -72,11 +72,14 @@ def judge(plan: DbtPlan, run: DbtRun | None, seen: DbtReadBack) -> DponeError | 
             nodes=[r.unique_id for r in tests],
             lost=list(seen.lost),
         )
+    foreign = sorted(
+        {r.unique_id for r in run.results if not r.unique_id.startswith("operation.")} - set(plan.selected)
+    )
     silent = sorted(set(plan.selected) - {r.unique_id for r in run.results if r.status != "skipped"})
-    if run.exit_code != 0 or silent or len(run.results) != len(plan.selected):
+    if run.exit_code != 0 or silent or foreign:
         return broken_off(
             f"dbt ended {_exit(run.exit_code)} and its account does not fit what was planned "
-            f"({', '.join(silent[:5]) or 'nodes that were not planned'}). {after}",
+            f"({', '.join([*silent, *foreign][:5]) or 'every node is fine'}). {after}",
             lost=list(seen.lost),
         )
     gone = sorted({*seen.missing, *seen.lost})

@@ -120,7 +120,7 @@ class PostgresGate:
         return [
             f"SET LOCAL lock_timeout = {10 * self._policy.lock_timeout}",
             f"CREATE ROLE {who} LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS "
-            f"CONNECTION LIMIT {self._policy.connections} VALID UNTIL {literal(until)} "
+            f"CONNECTION LIMIT {self._policy.limit(rights)} VALID UNTIL {literal(until)} "
             f"PASSWORD {literal(session.scrambled(password.text, name))}",
             f"GRANT {who} TO CURRENT_USER WITH INHERIT TRUE, SET FALSE",
             *(f"ALTER ROLE {who} SET {quoted(key)} = {literal(value)}" for key, value in settings.items()),
@@ -162,7 +162,7 @@ class PostgresGate:
             ["database", self._enrolment.marker.database, "CONNECT", "false"],
             *(row for grant in rights.grants for row in grant.shown()),
         ]
-        key, limit = self._key, str(self._policy.connections)
+        key, limit = self._key, str(self._policy.limit(rights))
         attributes = ["true", "false", "false", "false", "false", "false", "true", limit, "true"]
         gate = [incarnation, "1", key.guard_id, str(key.epoch), key.attempt_sha256, "true"]
         checks = {

@@ -36,12 +36,14 @@ class PostgresManagedSchema:
         with self._control.fresh() as session:
             require_enrolled(session, self._enrolment)
 
-    def rights(self, reads: Sequence[tuple[str, str]]) -> WorkerRights:
+    def rights(self, reads: Sequence[tuple[str, str]], sessions: int) -> WorkerRights:
         """The rights of the schema's owner here, and SELECT on these relations elsewhere."""
         own = owner_rights(self._schema, self._enrolment.owner)
         schemas = sorted({schema for schema, _ in reads})
         usage = tuple(Grant(("USAGE",), schema) for schema in schemas)
-        return replace(own, grants=(*own.grants, *usage, *(Grant(("SELECT",), *source) for source in reads)))
+        return replace(
+            own, connections=sessions, grants=(*own.grants, *usage, *(Grant(("SELECT",), *source) for source in reads))
+        )
 
     def relations(self) -> dict[str, str]:
         """Name and kind of every relation; sequences a column owns are no relations of their own."""

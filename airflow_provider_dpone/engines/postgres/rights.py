@@ -44,11 +44,13 @@ class WorkerRights:
 
     :ivar member_of: roles whose rights it has without being able to become them (INHERIT TRUE, SET FALSE).
     :ivar settings: session settings it starts with, besides the gate's own.
+    :ivar connections: sessions it may have at once; None leaves that to the gate's policy.
     """
 
     grants: tuple[Grant, ...]
     member_of: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
+    connections: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,10 @@ class GatePolicy:
     quiet_timeout: float = 60.0
     lock_timeout: int = 300
     connections: int = 8
+
+    def limit(self, rights: WorkerRights) -> int:
+        """Sessions an issued login may have at once."""
+        return rights.connections or self.connections
 
     def settings(self, rights: WorkerRights) -> dict[str, str]:
         """The session settings of an issued login."""

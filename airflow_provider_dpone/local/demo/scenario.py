@@ -240,7 +240,7 @@ def command(airflow: LocalAirflow, *arguments: str) -> str:
     """One ``dpone-airflow`` command in Airflow's environment; its output."""
     done = subprocess.run(
         [sys.executable, "-m", "airflow_provider_dpone.cli", *arguments],
-        env=airflow.environ, capture_output=True, text=True, timeout=180,
+        env=airflow.environ, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"dpone-airflow {' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}")
