@@ -193,6 +193,12 @@ class LedgerMismatch(Refused):
     code = "DPONE_LEDGER_MISMATCH"
 
 
+class DriverTraced(Refused):
+    """The driver manager traces statements or pools connections; passwords would be kept, sessions reused."""
+
+    code = "DPONE_DRIVER_TRACED"
+
+
 class LedgerExists(Refused):
     """Installation found tables of ours or legacy writable names, and refuses to adopt them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,9 @@ from tests.ledger_database import LedgerDatabase
 from tests.schema_world import SchemaWorld
 from tests.servers import ClickHouseUnderTest, PostgresUnderTest, clickhouse_under_test, postgres_under_test
 from tests.snapshot_world import SnapshotWorld
+
+if TYPE_CHECKING:
+    from tests.mssql_server import MssqlLedgerDatabase, MssqlServer
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +49,30 @@ def world(
 ) -> SnapshotWorld:
     """Source, target and ledger for snapshot attempts, all fresh."""
     return SnapshotWorld(clickhouse_server, postgres_server, ledger_database)
+
+
+@pytest.fixture(scope="session")
+def mssql_server() -> MssqlServer:
+    """The SQL Server named by DPONE_TEST_MSSQL_DSN; without it nothing that uses this is collected."""
+    from tests import mssql_server as mssql
+
+    return mssql.server()
+
+
+@pytest.fixture
+def mssql_ledger_database(mssql_server: MssqlServer) -> MssqlLedgerDatabase:
+    """A fresh control database with an installed ledger on SQL Server."""
+    from tests import mssql_server as mssql
+
+    return mssql.create(mssql_server)
+
+
+@pytest.fixture
+def empty_mssql_ledger_database(mssql_server: MssqlServer) -> MssqlLedgerDatabase:
+    """A fresh control database without a ledger on SQL Server."""
+    from tests import mssql_server as mssql
+
+    return mssql.create(mssql_server, installed=False)
 
 
 @pytest.fixture

@@ -24,6 +24,19 @@ class LedgerDatabase:
     admin_password: str
     runtime_role: str
     runtime_password: str
+    commit_marker: bytes = b"COMMIT"
+    engine: str = "postgres"
+    exact: bool = True
+
+    def dialect(self) -> PostgresDialect:
+        return PostgresDialect()
+
+    def as_admin(self, *statements: str) -> list[tuple[object, ...]]:
+        """Run statements in autocommit as the ledger's administrator; the rows of the last."""
+        with self.connect_admin() as connection:
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
 
     def connect_admin(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(

@@ -33,6 +33,7 @@ from airflow_provider_dpone.engines.postgres.gate import PostgresGate
 from airflow_provider_dpone.engines.postgres.load_target import PostgresTarget
 from airflow_provider_dpone.engines.postgres.rights import GatePolicy, WorkerRights, owner_rights
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
+from airflow_provider_dpone.engines.postgres.snapshot import PostgresSource
 from airflow_provider_dpone.enrolment.postgres import enrol_schema
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore, Guard, StoredActivation
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
@@ -204,7 +205,7 @@ class SchemaWorld:
             declaration=self.declarations[task], environment="test",
             coordinates=self.coordinates(task, run_id=run_id, try_number=try_number, max_tries=max_tries),
             limits=(limits or SnapshotLimits(max_source_bytes="4 GiB")).effective(), min_rows=min_rows,
-            source=source if source_port is None else replace(source, port=source_port), source_schema="public",
+            source=PostgresSource(source if source_port is None else replace(source, port=source_port)), source_schema="public",
             source_name=task,
         )  # fmt: skip
         return LoadCell(world, work, stop, finished)

@@ -30,9 +30,11 @@ from airflow_provider_dpone.engines.clickhouse.control import NativeControl
 from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy
 from airflow_provider_dpone.engines.clickhouse.wire import ClickHouseHttp
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
+from airflow_provider_dpone.engines.postgres.snapshot import PostgresSource
 from airflow_provider_dpone.enrolment.clickhouse import enrol
 from airflow_provider_dpone.hooks.clickhouse import ControllerLogin
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
+from airflow_provider_dpone.transfer.source import Source
 from tests.ledger_database import LedgerDatabase
 from tests.servers import ClickHouseUnderTest, PostgresUnderTest
 
@@ -49,6 +51,9 @@ class SnapshotWorld:
     database: str = field(default_factory=lambda: f"mart_{secrets.token_hex(4)}")
     source_db: str = ""
     declarations: dict[str, WorkloadDeclaration] = field(default_factory=dict)
+    other_source: Source | None = None
+    """A source of another kind, in place of the PostgreSQL one."""
+    source_schema: str = "public"
 
     def __post_init__(self) -> None:
         self.source_db = self.postgres.fresh_database("source")
@@ -110,7 +115,7 @@ class SnapshotWorld:
     def declare(self, table: str, source: str | None = None) -> WorkloadDeclaration:
         return WorkloadDeclaration(
             workload_id=f"dag.{table}", constituent="native", kind="snapshot", source_conn_id="src",
-            source_relation=source or f"public.{table}", target_conn_id="dwh",
+            source_relation=source or f"{self.source_schema}.{table}", target_conn_id="dwh",
             target_relation=f"{self.database}.{table}", control_conn_id="control", options={"max_source_bytes": 1 << 32},
         )  # fmt: skip
 
@@ -206,10 +211,10 @@ class SnapshotWorld:
             ),
             limits=(limits or SnapshotLimits(max_source_bytes="4 GiB")).effective(),
             min_rows=min_rows,
-            source=source if source_port is None else PostgresParams(
+            source=self.other_source or PostgresSource(source if source_port is None else PostgresParams(
                 host=source.host, port=source_port, dbname=source.dbname, user=source.user, password=source.password
-            ),
-            source_schema="public",
+            )),
+            source_schema=self.source_schema,
             source_name=table,
         )  # fmt: skip
         return SnapshotCell(world, work, stop, finished)

@@ -205,14 +205,13 @@ def _note_open_databases(conn_id: str) -> None:
 def _print_ddl(options: argparse.Namespace) -> None:
     from airflow_provider_dpone.contracts.naming import split_table
     from airflow_provider_dpone.engines.postgres.catalog import parse_relation
-    from airflow_provider_dpone.engines.postgres.snapshot import describe_table
     from airflow_provider_dpone.enrolment.suggest import suggest_ddl
     from airflow_provider_dpone.errors import DeclarationInvalid
-    from airflow_provider_dpone.hooks.source import source_params
+    from airflow_provider_dpone.hooks.source import source_behind
 
     if not options.source_conn_id or len(options.source_table) != len(options.table):
         raise DeclarationInvalid("--print-ddl needs --source-conn-id and one --source-table for each --table")
-    params = source_params(options.source_conn_id)
+    source = source_behind(options.source_conn_id)
     for relation, target in zip(options.source_table, options.table, strict=True):
-        ddl = suggest_ddl(describe_table(params, *parse_relation(relation)), *split_table(target))
+        ddl = suggest_ddl(source.describe(*parse_relation(relation)), *split_table(target))
         print(f"-- suggested for {relation}; choose ORDER BY for your readers, then run it as administrator\n{ddl};\n")

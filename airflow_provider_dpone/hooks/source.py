@@ -1,15 +1,19 @@
-"""Source connections: parameters of a PostgreSQL source from an ordinary Airflow connection."""
+"""Source connections: the source database behind an ordinary Airflow connection; its type decides."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Connection
 
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
+from airflow_provider_dpone.engines.postgres.snapshot import PostgresSource
 from airflow_provider_dpone.errors import DeclarationInvalid
+from airflow_provider_dpone.hooks.mssql import MSSQL_TYPES, mssql_params
+from airflow_provider_dpone.transfer.source import Source
 
 _LIBPQ: Final = ("sslrootcert", "sslcert", "sslkey", "options", "target_session_attrs", "hostaddr")
+_CONNECTORS: Final = {"postgres": "postgres", **dict.fromkeys(MSSQL_TYPES, "mssql")}
 
 
 def source_connector(conn_id: str) -> str:
@@ -17,16 +21,41 @@ def source_connector(conn_id: str) -> str:
 
     :raises DeclarationInvalid: a type that is no source.
     """
-    conn_type = BaseHook.get_connection(conn_id).conn_type
-    if conn_type != "postgres":
-        raise DeclarationInvalid(f"connection {conn_id!r} of type {conn_type!r} is no source; PostgreSQL is")
-    return str(conn_type)
+    conn_type = str(BaseHook.get_connection(conn_id).conn_type)
+    if conn_type not in _CONNECTORS:
+        raise DeclarationInvalid(
+            f"connection {conn_id!r} of type {conn_type!r} is no source; PostgreSQL and SQL Server (mssql, odbc) are"
+        )
+    return _CONNECTORS[conn_type]
+
+
+def source_behind(conn_id: str) -> Source:
+    """The source database behind an Airflow connection.
+
+    :raises DeclarationInvalid: a type that is no source.
+    """
+    connector = source_connector(conn_id)
+    connection = BaseHook.get_connection(conn_id)
+    if connector == "postgres":
+        return PostgresSource(postgres_params(connection))
+    # imported here, so that a worker without the driver manager still reads PostgreSQL
+    from airflow_provider_dpone.engines.mssql.snapshot import MssqlSource
+
+    return MssqlSource(mssql_params(connection))
 
 
 def source_params(conn_id: str) -> PostgresParams:
-    """Parameters of the PostgreSQL source behind an Airflow connection."""
-    source_connector(conn_id)
-    connection = BaseHook.get_connection(conn_id)
+    """Parameters of the PostgreSQL database behind an Airflow connection.
+
+    :raises DeclarationInvalid: it is of another type.
+    """
+    if source_connector(conn_id) != "postgres":
+        raise DeclarationInvalid(f"connection {conn_id!r} is not a PostgreSQL database")
+    return postgres_params(BaseHook.get_connection(conn_id))
+
+
+def postgres_params(connection: Connection) -> PostgresParams:
+    """Parameters of the PostgreSQL database behind an Airflow connection."""
     extra = connection.extra_dejson
     return PostgresParams(
         host=connection.host or "localhost",

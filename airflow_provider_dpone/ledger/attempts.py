@@ -132,7 +132,7 @@ class CompositionAttemptStore:
             self._ledger.write(change)
         except LedgerRule as error:
             rule = str(error.details.get("rule"))
-            if rule in ("uq_attempt_scheduler", "pk_attempt", "attempt_pkey"):
+            if rule in ("uq_attempt_scheduler", "attempt_pkey"):
                 raise AlreadyAdmitted("this task instance was admitted before; clear the task to try again") from error
             if rule == "uq_attempt_guard_open":
                 holders = self.open_on([held.guard_id for held in identity.guard_epochs])
@@ -192,7 +192,7 @@ class CompositionAttemptStore:
     def open_on(self, guard_ids: Sequence[str]) -> list[StoredAttempt]:
         """Attempts that hold any of these guards now."""
         held = select(attempt_guard.c.attempt_sha256).where(
-            attempt_guard.c.is_open.is_(True), attempt_guard.c.guard_id.in_([digest_bytes(g) for g in guard_ids])
+            attempt_guard.c.is_open, attempt_guard.c.guard_id.in_([digest_bytes(g) for g in guard_ids])
         )
         return self._ledger.read(lambda c: self._rows(c, attempt.c.attempt_sha256.in_(held)))
 

@@ -17,7 +17,7 @@ from airflow_provider_dpone.ledger.schema import LEGACY_TABLES, SCHEMA_VERSION, 
 
 def render(dialect: Dialect) -> str:
     """The installation script as text, for people who run DDL themselves."""
-    return ";\n\n".join(dialect.ddl()) + ";\n"
+    return dialect.separator.join(dialect.ddl()) + dialect.separator.rstrip() + "\n"
 
 
 def install(
@@ -45,9 +45,8 @@ def install(
                     f"the control database already has {', '.join(found)}; installation never adopts what exists",
                     found=found,
                 )
-            for statement in dialect.ddl():
+            for statement in [*dialect.ddl(), *dialect.grants(runtime_role)]:
                 connection.exec_driver_sql(statement)
-            connection.exec_driver_sql(dialect.grants(runtime_role))
             dialect.begin(connection)
             dialect.lock(connection)
             connection.execute(

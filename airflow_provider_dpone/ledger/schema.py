@@ -7,6 +7,7 @@ The triggers, not this module, keep states moving forward only.
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import IntEnum
 from typing import Final
 
@@ -27,8 +28,12 @@ from sqlalchemy import (
     Table,
     UniqueConstraint,
     Uuid,
-    func,
 )
+from sqlalchemy.dialects import mssql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
 
 SCHEMA_VERSION: Final = 2
 SCHEMA: Final = "dpone"
@@ -69,24 +74,52 @@ class EvidenceKind(IntEnum):
     DBT_READ_BACK = 21
 
 
-metadata = MetaData(schema=SCHEMA)
+#: Constraints are named, and as PostgreSQL would name them, so that a refusal says the same on both databases.
+metadata = MetaData(
+    schema=SCHEMA,
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+    },
+)
+
+
+class _Now(FunctionElement[datetime]):
+    """The present moment as a server writes it; SQL Server's CURRENT_TIMESTAMP has no zone."""
+
+    inherit_cache = True
+    name = "now"
+
+
+@compiles(_Now)
+def _now_sql(element: _Now, compiler: SQLCompiler, **options: object) -> str:
+    return "SYSUTCDATETIME()" if compiler.dialect.name == "mssql" else "now()"
 
 
 def _digest(name: str, *args: object, nullable: bool = False, primary_key: bool = False) -> Column[bytes]:
-    return Column(name, LargeBinary(32), *args, nullable=nullable, primary_key=primary_key)  # type: ignore[arg-type]
+    kind = LargeBinary(32).with_variant(mssql.BINARY(32), "mssql")
+    return Column(name, kind, *args, nullable=nullable, primary_key=primary_key)  # type: ignore[arg-type]
+
+
+def _text(length: int) -> TypeEngine[str]:
+    """Text compared by its code points; NVARCHAR(n) ends at 4,000."""
+    national = mssql.NVARCHAR(length if length <= 4000 else None, collation="Latin1_General_100_BIN2")
+    return String(length).with_variant(national, "mssql")
 
 
 def _now(name: str) -> Column[object]:
-    return Column(name, DateTime(timezone=True), nullable=False, server_default=func.now())
+    kind = DateTime(timezone=True).with_variant(mssql.DATETIMEOFFSET(6), "mssql")  # type: ignore[no-untyped-call]
+    return Column(name, kind, nullable=False, server_default=_Now())
 
 
 ledger_meta = Table(
     "ledger_meta",
     metadata,
-    Column("one", SmallInteger, CheckConstraint("one = 1", name="ck_meta_one"), primary_key=True),
+    Column("one", SmallInteger, CheckConstraint("one = 1", name="ck_meta_one"), primary_key=True, autoincrement=False),
     Column("schema_version", Integer, nullable=False),
     Column("service_id", Uuid, nullable=False),
-    Column("family", String(16), nullable=False),
+    Column("family", _text(16), nullable=False),
     _digest("layout_sha256"),
 )
 
@@ -106,7 +139,7 @@ activation = Table(
     metadata,
     _digest("activation_sha256", primary_key=True),
     Column("occurrence_id", Uuid, nullable=False, unique=True),
-    Column("environment", String(63), nullable=False),
+    Column("environment", _text(63), nullable=False),
     Column("document", LargeBinary, nullable=False),
     Column("state", SmallInteger, CheckConstraint("state BETWEEN 1 AND 4", name="ck_activation_state"), nullable=False),
     _digest("release_sha256", ForeignKey(evidence.c.evidence_sha256)),
@@ -124,9 +157,9 @@ guard = Table(
     "guard",
     metadata,
     _digest("guard_id", primary_key=True),
-    Column("connector", String(16), nullable=False),
-    Column("service_id", String(256), nullable=False),
-    Column("subject", String(512), nullable=False),
+    Column("connector", _text(16), nullable=False),
+    Column("service_id", _text(256), nullable=False),
+    Column("subject", _text(512), nullable=False),
     _digest("enrolment_sha256", ForeignKey(evidence.c.evidence_sha256)),
     Column("target_uuid", Uuid, nullable=True),
     Column("epoch", BigInteger, nullable=False),
@@ -153,10 +186,10 @@ attempt = Table(
     _digest("activation_sha256", ForeignKey(activation.c.activation_sha256)),
     _digest("scheduler_key"),
     Column("document", LargeBinary, nullable=False),
-    Column("workload_id", String(512), nullable=False),
-    Column("dag_id", String(512), nullable=False),
-    Column("run_id", String(512), nullable=False),
-    Column("task_id", String(512), nullable=False),
+    Column("workload_id", _text(512), nullable=False),
+    Column("dag_id", _text(512), nullable=False),
+    Column("run_id", _text(512), nullable=False),
+    Column("task_id", _text(512), nullable=False),
     Column("map_index", Integer, nullable=False),
     Column("try_number", BigInteger, nullable=False),
     Column("task_instance_id", Uuid, nullable=False),
@@ -204,11 +237,11 @@ Index(
 principal = Table(
     "principal",
     metadata,
-    Column("connector", String(16), primary_key=True),
-    Column("service_id", String(256), primary_key=True),
-    Column("name", String(128), primary_key=True),
+    Column("connector", _text(16), primary_key=True),
+    Column("service_id", _text(256), primary_key=True),
+    Column("name", _text(128), primary_key=True),
     _digest("attempt_sha256", ForeignKey(attempt.c.attempt_sha256)),
-    Column("purpose", String(16), nullable=False),
+    Column("purpose", _text(16), nullable=False),
     Column("state", SmallInteger, CheckConstraint("state BETWEEN 1 AND 4", name="ck_principal_state"), nullable=False),
     Column("principal_uuid", Uuid, nullable=True),
     _digest("closure_sha256", ForeignKey(evidence.c.evidence_sha256), nullable=True),
@@ -222,13 +255,13 @@ dispatch = Table(
     metadata,
     Column("dispatch_id", Uuid, primary_key=True),
     _digest("attempt_sha256", ForeignKey(attempt.c.attempt_sha256)),
-    Column("connector", String(16), nullable=False),
-    Column("service_id", String(256), nullable=False),
-    Column("principal_name", String(128), nullable=False),
-    Column("kind", String(32), nullable=False),
-    Column("statement", String(4096), nullable=False),
+    Column("connector", _text(16), nullable=False),
+    Column("service_id", _text(256), nullable=False),
+    Column("principal_name", _text(128), nullable=False),
+    Column("kind", _text(32), nullable=False),
+    Column("statement", _text(4096), nullable=False),
     Column("state", SmallInteger, CheckConstraint("state BETWEEN 1 AND 3", name="ck_dispatch_state"), nullable=False),
-    Column("note", String(512), nullable=True),
+    Column("note", _text(512), nullable=True),
     _now("claimed_at"),
     ForeignKeyConstraint(
         ["connector", "service_id", "principal_name"],
@@ -245,7 +278,7 @@ publication = Table(
     _digest("intent_sha256", ForeignKey(evidence.c.evidence_sha256), primary_key=True),
     _digest("attempt_sha256", ForeignKey(attempt.c.attempt_sha256)),
     _digest("guard_id", ForeignKey(guard.c.guard_id)),
-    Column("generation_table", String(206), nullable=False),
+    Column("generation_table", _text(206), nullable=False),
     Column("old_target_uuid", Uuid, nullable=False),
     Column("generation_uuid", Uuid, nullable=False),
     Column(
@@ -263,7 +296,7 @@ authority_log = Table(
     metadata,
     _digest("entry_sha256", primary_key=True),
     Column("kind", SmallInteger, nullable=False),
-    Column("environment", String(63), nullable=False),
+    Column("environment", _text(63), nullable=False),
     Column("revision", Integer, nullable=False),
     _digest("document_sha256", ForeignKey(evidence.c.evidence_sha256)),
     _now("recorded_at"),

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from sqlalchemy import Connection, Insert, RowMapping, Table, Update, and_, insert, or_, select, update
 from sqlalchemy.exc import DBAPIError
@@ -25,6 +25,8 @@ from airflow_provider_dpone.errors import (
 )
 from airflow_provider_dpone.ledger.dialects.base import Dialect, Failure, Fault, Pins
 from airflow_provider_dpone.ledger.schema import SCHEMA_VERSION, EvidenceKind, evidence
+
+_BUSY: Final = "another ledger transaction held the lock too long; nothing changed"
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -233,6 +235,7 @@ class Ledger:
         except DBAPIError as error:
             self._raise(error)
         try:
+            connection.begin()
             pins = self._pinned(self.dialect.begin(connection))
             if layout and pins.layout != self.dialect.layout(connection):
                 raise LedgerMismatch(
@@ -243,6 +246,8 @@ class Ledger:
         except DBAPIError as error:
             self._raise(error)
         except Fault as fault:
+            if fault.failure is Failure.BUSY:
+                raise LedgerBusy(_BUSY) from fault
             raise LedgerMismatch(str(fault)) from fault
         finally:
             connection.invalidate()
@@ -310,7 +315,7 @@ class Ledger:
         try:
             with self._transaction(lock=lost is not None, layout=False) as (connection, _):
                 found = _read_back_rows(connection, list(tx.touched.values()))
-        except (LedgerBusy, LedgerUnavailable, LedgerMismatch) as error:
+        except (LedgerBusy, LedgerUnavailable, LedgerMismatch, LedgerRule) as error:
             raise CommitUnknown("a ledger commit could not be read back; it is settled by the next try") from error
         if found == [t.after for t in tx.touched.values()]:
             return
@@ -326,7 +331,7 @@ class Ledger:
             hint = "; this needs a connection of the ledger's administrator" if name == "evidence_administrator" else ""
             raise LedgerRule(f"the ledger refused the write: {name}{hint}", rule=name) from error
         if failure is Failure.BUSY:
-            raise LedgerBusy("another ledger transaction held the lock too long; nothing changed") from error
+            raise LedgerBusy(_BUSY) from error
         if failure is Failure.MISMATCH:
             raise LedgerMismatch(
                 "the control database carries no installed ledger; run `dpone-airflow ledger install`"

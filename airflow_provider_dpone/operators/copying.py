@@ -12,7 +12,7 @@ from airflow_provider_dpone.contracts.receipts import LoadReceipt, SnapshotRecei
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.engines.postgres.catalog import parse_relation
 from airflow_provider_dpone.errors import DeclarationInvalid
-from airflow_provider_dpone.hooks.source import source_params
+from airflow_provider_dpone.hooks.source import source_behind
 from airflow_provider_dpone.listeners.binding import remember_success
 from airflow_provider_dpone.operators.base import TableOperator, literal
 
@@ -76,7 +76,7 @@ class CopyOperator(TableOperator):
             coordinates=coordinates,
             limits=self.limits.effective(),
             min_rows=min_rows,
-            source=source_params(self.source_conn_id),
+            source=source_behind(self.source_conn_id),
             source_schema=schema,
             source_name=name,
         )

@@ -1,16 +1,17 @@
-"""The ledger on a real PostgreSQL: admission, fence, gates, publication, activation, lost commits, append-only."""
+"""The ledger on real databases: admission, fence, gates, publication, activation, lost commits, append-only.
+
+On PostgreSQL always; on SQL Server too when one is named.
+"""
 
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 
-import psycopg
 import pytest
 from sqlalchemy import insert, text, update
 
-from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
+from airflow_provider_dpone.contracts.canonical import digest_bytes
 from airflow_provider_dpone.contracts.proofs import Adjudication, ProofKind
 from airflow_provider_dpone.contracts.states import (
     ActivationState,
@@ -41,7 +42,6 @@ from airflow_provider_dpone.ledger import schema
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
 from airflow_provider_dpone.ledger.attempts import _proof as attempt_proof
-from airflow_provider_dpone.ledger.dialects.postgres import PostgresDialect
 from airflow_provider_dpone.ledger.install import install
 from airflow_provider_dpone.ledger.journal import LedgerJournal
 from airflow_provider_dpone.ledger.publications import LedgerPublicationStore
@@ -49,11 +49,24 @@ from airflow_provider_dpone.ledger.transaction import Ledger, Tx
 from tests import builders
 from tests.cutting_proxy import CuttingProxy
 from tests.ledger_database import LedgerDatabase
+from tests.ledger_engines import LEDGERS, driver_errors
 
 
-@pytest.fixture
-def database(ledger_database: LedgerDatabase) -> LedgerDatabase:
-    return ledger_database
+@pytest.fixture(params=LEDGERS)
+def database(request: pytest.FixtureRequest) -> LedgerDatabase:
+    name = "ledger_database" if request.param == "postgres" else "mssql_ledger_database"
+    return request.getfixturevalue(name)
+
+
+@pytest.fixture(params=LEDGERS)
+def empty_database(request: pytest.FixtureRequest) -> LedgerDatabase:
+    name = "empty_ledger_database" if request.param == "postgres" else "empty_mssql_ledger_database"
+    return request.getfixturevalue(name)
+
+
+def _here(database: LedgerDatabase, postgres: str, mssql: str) -> str:
+    """What the database under test understands or answers."""
+    return postgres if database.engine == "postgres" else mssql
 
 
 @pytest.fixture
@@ -77,40 +90,42 @@ def _journal(active: builders.Activated, attempt: str, name: str, purpose: Purpo
 def test_installation_refuses_what_exists(database: LedgerDatabase) -> None:
     with pytest.raises(LedgerExists, match="dpone"):
         install(
-            database.connect_admin, PostgresDialect(), family=Family.NONPRODUCTION, runtime_role=database.runtime_role
+            database.connect_admin, database.dialect(), family=Family.NONPRODUCTION, runtime_role=database.runtime_role
         )
 
 
-def test_installation_refuses_a_legacy_writable_table(empty_ledger_database: LedgerDatabase) -> None:
-    database = empty_ledger_database
-    with database.connect_admin() as connection:
-        connection.execute("CREATE TABLE public.issued_authorities (a int)")
+def test_installation_refuses_a_legacy_writable_table(empty_database: LedgerDatabase) -> None:
+    database = empty_database
+    database.as_admin(f"CREATE TABLE {_here(database, 'public', 'dbo')}.issued_authorities (a int)")
     with pytest.raises(LedgerExists, match="issued_authorities"):
         install(
-            database.connect_admin, PostgresDialect(), family=Family.NONPRODUCTION, runtime_role=database.runtime_role
+            database.connect_admin, database.dialect(), family=Family.NONPRODUCTION, runtime_role=database.runtime_role
         )
-    with database.connect_admin() as connection:
-        assert connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = 'dpone'").fetchone() == (0,)
+    schemas = _here(database, "pg_namespace WHERE nspname", "sys.schemas WHERE name")
+    assert database.as_admin(f"SELECT count(*) FROM {schemas} = 'dpone'") == [(0,)]
 
 
 def test_pinned_service_id_is_compared(database: LedgerDatabase) -> None:
-    other = Ledger(database.connect_runtime, PostgresDialect(), uuid.uuid4())
+    other = Ledger(database.connect_runtime, database.dialect(), uuid.uuid4())
     with pytest.raises(LedgerMismatch, match="pinned"):
         other.read(lambda c: None)
 
 
 @pytest.mark.parametrize(
-    "alteration",
+    ("postgres", "mssql"),
     [
-        "ALTER TABLE dpone.attempt DISABLE TRIGGER attempt_rule",
-        "DROP INDEX dpone.uq_attempt_guard_open",
-        "ALTER TABLE dpone.evidence DROP CONSTRAINT ck_evidence_hash",
-        "CREATE OR REPLACE FUNCTION dpone.require_lock() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$",
+        ("ALTER TABLE dpone.attempt DISABLE TRIGGER attempt_rule", "DISABLE TRIGGER dpone.attempt_rule ON dpone.attempt"),
+        ("DROP INDEX dpone.uq_attempt_guard_open", "DROP INDEX uq_attempt_guard_open ON dpone.attempt_guard"),
+        ("ALTER TABLE dpone.evidence DROP CONSTRAINT ck_evidence_hash",
+         "ALTER TABLE dpone.evidence DROP CONSTRAINT ck_evidence_hash"),
+        ("ALTER TABLE dpone.guard ADD COLUMN more int", "ALTER TABLE dpone.guard ADD more int"),
+        ("CREATE OR REPLACE FUNCTION dpone.require_lock() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$",
+         "DROP TRIGGER dpone.evidence_rule"),
     ],
-)
-def test_altered_layout_stops_every_write(database: LedgerDatabase, alteration: str) -> None:
-    with database.connect_admin() as connection:
-        connection.execute(alteration)
+)  # fmt: skip
+def test_altered_layout_stops_every_write(database: LedgerDatabase, postgres: str, mssql: str) -> None:
+    database.as_admin(_here(database, postgres, mssql))
+    database.exact = True
     with pytest.raises(LedgerMismatch, match="altered"):
         database.runtime().write(lambda tx: None)
 
@@ -299,7 +314,12 @@ def test_documents_and_history_are_immutable(active: builders.Activated, databas
     assert _refused(database, update(schema.guard).values(epoch=99)) == "guard_epoch"
     assert _refused(database, update(schema.guard).values(target_uuid=uuid.uuid4())) == "guard_target"
     assert _refused(database, update(schema.activation).values(state=4)) == "activation_transition"
-    assert _refused(database, text("TRUNCATE dpone.principal CASCADE")) == "principal_append_only"
+    if database.engine == "postgres":
+        assert _refused(database, text("TRUNCATE dpone.principal CASCADE")) == "principal_append_only"
+    else:  # the other tables are referenced anyway
+        for table in ("publication", "dispatch", "attempt_guard", "authority_log", "ledger_meta"):
+            with pytest.raises(DponeError):
+                database.admin().write(lambda tx, t=table: tx.connection.exec_driver_sql(f"TRUNCATE TABLE dpone.{t}"))
     tampered = insert(schema.evidence).values(evidence_sha256=sha256, kind=8, subject=sha256, document=b"{}")
     assert _refused(database, tampered) == "ck_evidence_hash"
 
@@ -310,9 +330,11 @@ def test_runtime_role_cannot_delete_alter_or_enrol(active: builders.Activated, d
     for statement in (
         "DELETE FROM dpone.attempt",
         "UPDATE dpone.attempt SET dag_id = 'x'",
-        "UPDATE dpone.evidence SET document = '{}'",
-        "TRUNCATE dpone.attempt CASCADE",
-        "ALTER TABLE dpone.attempt DISABLE TRIGGER ALL",
+        _here(database, "UPDATE dpone.evidence SET document = '{}'", "UPDATE dpone.evidence SET document = 0x7b7d"),
+        _here(database, "TRUNCATE dpone.attempt CASCADE", "TRUNCATE TABLE dpone.attempt"),
+        _here(
+            database, "ALTER TABLE dpone.attempt DISABLE TRIGGER ALL", "ALTER TABLE dpone.attempt DROP COLUMN fenced"
+        ),
         "INSERT INTO dpone.guard SELECT * FROM dpone.guard",
         "UPDATE dpone.ledger_meta SET schema_version = 3",
     ):
@@ -322,8 +344,8 @@ def test_runtime_role_cannot_delete_alter_or_enrol(active: builders.Activated, d
 
 
 def test_a_write_without_the_ledger_lock_is_refused(active: builders.Activated, database: LedgerDatabase) -> None:
-    with database.connect_admin() as connection, pytest.raises(psycopg.Error, match="ledger_lock"):
-        connection.execute("UPDATE dpone.activation SET state = 3")
+    with pytest.raises(driver_errors(database.engine), match=r"ledger_lock|APPLOCK_MODE|transaction"):
+        database.as_admin("UPDATE dpone.activation SET state = 3")
 
 
 def test_retirement_waits_for_every_attempt_and_keeps_epochs(
@@ -362,7 +384,7 @@ def test_lost_commit_ack_is_read_back_not_replayed(
     """The socket is cut around COMMIT: acknowledged by read-back, or reported as not committed; never sent twice."""
     identity = active.attempt("orders")
     with CuttingProxy(database.host, database.port) as proxy:
-        proxy.cut_on(b"COMMIT", forward=when == "after_commit_happened", times=1)
+        proxy.cut_on(database.commit_marker, forward=when == "after_commit_happened", times=1)
         store = CompositionAttemptStore(database.runtime(port=proxy.port))
         if when == "after_commit_happened":
             assert store.admit_once(identity) == identity.digest()
@@ -377,7 +399,7 @@ def test_lost_commit_ack_is_read_back_not_replayed(
 def test_commit_in_doubt_is_never_success(active: builders.Activated, database: LedgerDatabase) -> None:
     """COMMIT's answer and the read-back are both cut: neither success nor failure is claimed."""
     with CuttingProxy(database.host, database.port) as proxy:
-        proxy.cut_on(b"COMMIT", forward=True, times=1)
+        proxy.cut_on(database.commit_marker, forward=True, times=1)
         proxy.refuse_after_cut = True
         store = CompositionAttemptStore(database.runtime(port=proxy.port))
         with pytest.raises(CommitUnknown):
@@ -391,7 +413,7 @@ def test_a_claim_in_doubt_is_no_claim(active: builders.Activated, database: Ledg
     plan = builders.intent(active, "orders", sha256)
     prepared = LedgerPublicationStore(active.ledger).persist_prepared(plan)
     with CuttingProxy(database.host, database.port) as proxy:
-        proxy.cut_on(b"COMMIT", forward=True, times=1)
+        proxy.cut_on(database.commit_marker, forward=True, times=1)
         proxy.refuse_after_cut = True
         with pytest.raises(ClaimUncertain):
             LedgerPublicationStore(database.runtime(port=proxy.port)).claim(plan, prepared)
@@ -423,16 +445,17 @@ def _publishing(active: builders.Activated) -> tuple[str, LedgerJournal]:
     [
         ("READY", "UPDATE dpone.publication SET state = 3, revision = 2", "publication_transition"),
         ("READY", "UPDATE dpone.publication SET state = 2, revision = 3", "publication_transition"),
-        ("READY", "UPDATE dpone.publication SET generation_uuid = gen_random_uuid()", "publication_immutable"),
+        ("READY", "UPDATE dpone.publication SET generation_uuid = old_target_uuid, revision = 2, state = 2",
+         "publication_immutable"),
         ("READY", "UPDATE dpone.publication SET record_sha256 = intent_sha256", "publication_record"),
         ("READY", "UPDATE dpone.publication SET state = 4, revision = 2", "publication_gate_not_closed"),
         ("CLOSING", "UPDATE dpone.publication SET state = 2, revision = 2", "publication_gate_not_ready"),
         ("READY", "UPDATE dpone.principal SET state = 4", "principal_transition"),
-        ("READY", "UPDATE dpone.principal SET name = 'other'", "principal_immutable"),
+        ("READY", "UPDATE dpone.principal SET purpose = 'other'", "principal_immutable"),
         ("CLOSING", "UPDATE dpone.principal SET state = 2", "principal_transition"),
         ("CLOSING", "UPDATE dpone.principal SET state = 4", "principal_evidence"),
         ("READY", "UPDATE dpone.dispatch SET statement = 'other'", "dispatch_transition"),
-        ("READY", "UPDATE dpone.attempt SET fenced = true; UPDATE dpone.attempt SET fenced = false", "attempt_immutable"),
+        ("READY", "UPDATE dpone.attempt SET fenced = '1'; UPDATE dpone.attempt SET fenced = '0'", "attempt_immutable"),
         ("READY", "UPDATE dpone.attempt SET outcome_sha256 = attempt_sha256", "attempt_proofs"),
         ("READY", "UPDATE dpone.guard SET owner_sha256 = NULL", "guard_release"),
         ("READY", "UPDATE dpone.guard SET enrolment_sha256 = guard_id", "guard_held"),
@@ -509,53 +532,12 @@ def test_a_commit_still_under_way_is_waited_for_before_it_is_read_back(
     identity = active.attempt("orders")
     with CuttingProxy(database.host, database.port) as proxy:
         proxy.late = 1.0
-        proxy.cut_on(b"COMMIT", forward=True, times=1)
+        proxy.cut_on(database.commit_marker, forward=True, times=1)
         assert CompositionAttemptStore(database.runtime(port=proxy.port)).admit_once(identity) == identity.digest()
     assert len(CompositionAttemptStore(active.ledger).all_open()) == 1
 
 
 def test_a_transaction_replaced_while_it_was_open_is_no_write(database: LedgerDatabase) -> None:
+    again = _here(database, "COMMIT", "COMMIT TRANSACTION; BEGIN TRANSACTION")
     with pytest.raises(LedgerMismatch, match="replaced"):
-        database.runtime().write(lambda tx: tx.connection.exec_driver_sql("COMMIT") and None)
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [("synchronous_commit = off", "durably"), ("default_transaction_isolation = 'repeatable read'", "isolation")],
-)
-def test_a_session_that_could_lose_or_miss_a_commit_is_refused(
-    database: LedgerDatabase, setting: str, message: str
-) -> None:
-    with database.connect_admin() as connection:
-        connection.execute(f"ALTER ROLE {database.admin_role} SET {setting}".encode())
-    with pytest.raises(LedgerMismatch, match=message):
-        database.admin().write(lambda tx: None)
-
-
-def test_a_ledger_that_became_a_standby_is_tried_again_later(
-    active: builders.Activated, database: LedgerDatabase
-) -> None:
-    with database.connect_admin() as connection:
-        connection.execute(f"ALTER ROLE {database.admin_role} SET default_transaction_read_only = on".encode())
-    with pytest.raises(LedgerUnavailable):
-        CompositionAttemptStore(database.admin()).admit_once(active.attempt("orders"))
-
-
-def test_a_process_that_stood_still_in_a_ledger_transaction_wrote_nothing(
-    active: builders.Activated, database: LedgerDatabase
-) -> None:
-    """A frozen machine wakes up after the server ended its session."""
-
-    def change(tx: Tx) -> None:
-        tx.connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '300ms'")
-        tx.insert(
-            schema.evidence, evidence_sha256=digest_bytes(digest_of(b"{}")), kind=12, subject=b"0" * 32, document=b"{}"
-        )
-        time.sleep(1.0)
-
-    with pytest.raises(LedgerUnavailable):
-        active.ledger.write(change)
-    assert (
-        active.ledger.read(lambda c: c.execute(text("SELECT count(*) FROM dpone.evidence WHERE kind = 12")).scalar())
-        == 0
-    )
+        database.runtime().write(lambda tx: tx.connection.exec_driver_sql(again) and None)

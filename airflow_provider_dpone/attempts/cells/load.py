@@ -22,8 +22,6 @@ from airflow_provider_dpone.contracts.ports import IssuedCredential
 from airflow_provider_dpone.contracts.publication import SourceSnapshotRef
 from airflow_provider_dpone.contracts.receipts import LoadReceipt
 from airflow_provider_dpone.contracts.states import DispatchState, Purpose
-from airflow_provider_dpone.engines.postgres.snapshot import describe_table, open_snapshot
-from airflow_provider_dpone.engines.postgres.types import explain
 from airflow_provider_dpone.errors import (
     AnswerLost,
     CeilingExceeded,
@@ -85,8 +83,10 @@ class LoadCell(AttemptProtocol[SqlWorld, LoadReceipt]):
             )
         loads = self.world.target.loads(admissible.guard.schema)
         table = loads.look(self._name)
-        source = describe_table(self._work.source, self._work.source_schema, self._work.source_name)
-        self._planned = _Plan(loads, table, plan_conversion(source, table.columns, explain, table.system))
+        source = self._work.source.describe(self._work.source_schema, self._work.source_name)
+        self._planned = _Plan(
+            loads, table, plan_conversion(source, table.columns, self._work.source.explain, table.system)
+        )
 
     def reusable(self, admissible: Admissible) -> LoadReceipt | None:
         """The load of the previous try, when the target still holds exactly what it inserted."""
@@ -155,7 +155,7 @@ class LoadCell(AttemptProtocol[SqlWorld, LoadReceipt]):
         work, conversion = self._work, plan.conversion
         with (
             self.steps("copy", f"copying {work.source_schema}.{work.source_name}"),
-            open_snapshot(work.source, work.source_schema, work.source_name, conversion.source) as snapshot,
+            work.source.open(work.source_schema, work.source_name, conversion.source) as snapshot,
             aggregating(snapshot, conversion) as aggregates,
         ):
             wire = 0

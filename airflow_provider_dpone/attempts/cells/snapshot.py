@@ -35,9 +35,6 @@ from airflow_provider_dpone.engines.clickhouse.quoting import identifier, table
 from airflow_provider_dpone.engines.clickhouse.rights import ingest_rights, publisher_rights
 from airflow_provider_dpone.engines.clickhouse.storage import Storage, read_storage
 from airflow_provider_dpone.engines.clickhouse.wire import HttpDispatch
-from airflow_provider_dpone.engines.postgres.session import PostgresParams
-from airflow_provider_dpone.engines.postgres.snapshot import PostgresSnapshot, describe_table, open_snapshot
-from airflow_provider_dpone.engines.postgres.types import explain
 from airflow_provider_dpone.enrolment.clickhouse import generation_facts, require_marker, require_target
 from airflow_provider_dpone.errors import (
     AnswerLost,
@@ -53,6 +50,7 @@ from airflow_provider_dpone.ledger.schema import EvidenceKind
 from airflow_provider_dpone.publication.publisher import ClickHouseAtomicSnapshotPublisher
 from airflow_provider_dpone.transfer.convert import Conversion, plan_conversion
 from airflow_provider_dpone.transfer.meter import Meter, StorageNumbers
+from airflow_provider_dpone.transfer.source import Snapshot, Source
 from airflow_provider_dpone.transfer.stream import StreamResult, stream_snapshot
 
 logger = logging.getLogger(__name__)
@@ -67,7 +65,7 @@ class SnapshotWork:
     coordinates: TaskCoordinates
     limits: LimitsDocument
     min_rows: int
-    source: PostgresParams
+    source: Source
     source_schema: str
     source_name: str
 
@@ -141,8 +139,8 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
     def _plan(self, guard: Guard) -> Conversion:
         """The exact conversion into the design as enrolled; made again only when the enrolment changed."""
         if self._conversion is None or self._planned_for != guard.enrolment_sha256:
-            source = describe_table(self._work.source, self._work.source_schema, self._work.source_name)
-            self._conversion = plan_conversion(source, guard.table.design.columns, explain)
+            source = self._work.source.describe(self._work.source_schema, self._work.source_name)
+            self._conversion = plan_conversion(source, guard.table.design.columns, self._work.source.explain)
             self._planned_for = guard.enrolment_sha256
         return self._conversion
 
@@ -192,7 +190,7 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
         try:
             with (
                 steps("copy", f"copying {work.source_schema}.{work.source_name}"),
-                open_snapshot(work.source, work.source_schema, work.source_name, conversion.source) as snapshot,
+                work.source.open(work.source_schema, work.source_name, conversion.source) as snapshot,
                 aggregating(snapshot, conversion) as aggregates,
             ):
                 result, wire_bytes = self._stream(admissible, conversion, generation, retained, snapshot, ingest)
@@ -217,7 +215,7 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
         conversion: Conversion,
         generation: str,
         retained: list[str],
-        snapshot: PostgresSnapshot,
+        snapshot: Snapshot,
         ingest: IssuedCredential,
     ) -> tuple[StreamResult, int]:
         """Read, convert, digest and send; the result and the bytes handed to the socket."""

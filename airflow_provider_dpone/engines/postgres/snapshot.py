@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,10 +19,11 @@ import psycopg
 import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 
-from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates
+from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
 from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql
 from airflow_provider_dpone.engines.postgres.catalog import describe
 from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, pins, quoted, translated
+from airflow_provider_dpone.engines.postgres.types import explain
 from airflow_provider_dpone.errors import ServerRefused, SourceChanged, ValueNotExact
 from airflow_provider_dpone.transfer.convert import Conversion
 
@@ -191,3 +192,24 @@ def _join_snapshot(reader: adbc.Connection, snapshot_id: str, relation: str) -> 
                 raise
             return False
     return True
+
+
+class PostgresSource:
+    """:class:`airflow_provider_dpone.transfer.source.Source` over one PostgreSQL database."""
+
+    def __init__(self, params: PostgresParams) -> None:
+        self.params = params
+
+    def describe(self, namespace: str, name: str) -> SourceTable:
+        """See :func:`describe_table`."""
+        return describe_table(self.params, namespace, name)
+
+    def open(
+        self, namespace: str, name: str, expected: SourceTable | None = None
+    ) -> AbstractContextManager[PostgresSnapshot]:
+        """See :func:`open_snapshot`."""
+        return open_snapshot(self.params, namespace, name, expected)
+
+    def explain(self, kind: ValueKind, raw: object) -> str | None:
+        """See :func:`types.explain`."""
+        return explain(kind, raw)

@@ -48,6 +48,7 @@ class PostgresDialect:
 
     name: str = "postgres"
     returning: bool = True
+    separator: str = ";\n\n"
 
     def __init__(self) -> None:
         self._layout = _sql("layout.sql")
@@ -147,6 +148,6 @@ class PostgresDialect:
         statements += [trigger.format(table=table, rule=rule) for table, rule in _RULES.items()]
         return statements
 
-    def grants(self, runtime_role: str) -> str:
+    def grants(self, runtime_role: str) -> list[str]:
         """Rights of the role a running task uses."""
-        return _sql("roles.sql").format(runtime='"' + runtime_role.replace('"', '""') + '"')
+        return [_sql("roles.sql").format(runtime='"' + runtime_role.replace('"', '""') + '"')]

@@ -1,0 +1,1 @@
+"""SQL Server as a source: sessions, catalog, types, snapshot, aggregates."""

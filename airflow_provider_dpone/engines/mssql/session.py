@@ -1,0 +1,85 @@
+"""Sessions with a SQL Server source, and the one place where its drivers' errors become ours. Nothing is retried."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from typing import Final
+
+import pyodbc
+from arrow_odbc import Error as ArrowOdbcError
+
+from airflow_provider_dpone.errors import AnswerLost, ServerRefused, ServerUnreachable
+from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import Diagnostic, diagnose
+from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
+from airflow_provider_dpone.ledger.dialects.mssql.odbc import connect as connect_odbc
+
+_ARROW: Final = re.compile(
+    r"State: (?P<state>\w{5}), Native error: (?P<number>-?\d+), Message: (?P<text>.*)", re.DOTALL
+)
+#: The session was killed, or the server is shutting down.
+_ENDED: Final = (596, 6005, 6006)
+
+
+def _diagnose(error: BaseException) -> Diagnostic:
+    if isinstance(error, pyodbc.Error):
+        return diagnose(error)
+    found = _ARROW.search(str(error))
+    if found is None:
+        return Diagnostic("", None, " ".join(str(error).split()))
+    text = " ".join(found["text"].rpartition("[SQL Server]")[2].split())
+    number = int(found["number"])
+    return Diagnostic(found["state"], number or None, text)
+
+
+@contextmanager
+def translated(params: MssqlParams, doing: str) -> Iterator[None]:
+    """Turn errors of both drivers into ours: the server's error number, or the loss of the connection.
+
+    :raises ServerRefused: the server answered with an error; ``details["server_code"]`` is its number.
+    :raises AnswerLost: the connection broke, or the server ended the session, while a statement ran.
+    """
+    try:
+        yield
+    except (pyodbc.Error, ArrowOdbcError) as error:
+        found = _diagnose(error)
+        if found.number is not None and found.number not in _ENDED and not found.sqlstate.startswith(("08", "HYT")):
+            raise ServerRefused(
+                f"SQL Server {params.place} refused {doing}: {found.text[:400]} (error {found.number})",
+                server_code=found.number,
+            ) from error
+        raise AnswerLost(
+            f"the connection to SQL Server {params.place} was lost during {doing}: {found.text[:400]}"
+        ) from error
+
+
+def connect(params: MssqlParams) -> pyodbc.Connection:
+    """Open a session in autocommit mode.
+
+    :raises ServerUnreachable: no connection could be made.
+    :raises ServerRefused: the server refused the login; the message carries its error number.
+    """
+    try:
+        return connect_odbc(params)
+    except pyodbc.Error as error:
+        found = diagnose(error)
+        if found.number is not None:
+            raise ServerRefused(
+                f"SQL Server {params.place} refused the login of {params.user!r}: {found.text[:400]}",
+                server_code=found.number,
+            ) from None
+        raise ServerUnreachable(
+            f"no connection to SQL Server {params.place} as {params.user!r}: {found.text[:400]}"
+        ) from None
+
+
+def quoted(*names: str) -> str:
+    """A quoted, qualified identifier, whatever the names contain."""
+    return ".".join("[" + name.replace("]", "]]") + "]" for name in names)
+
+
+def statement(name: str) -> str:
+    """The SQL of a file beside this module."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

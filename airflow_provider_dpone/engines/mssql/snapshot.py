@@ -1,0 +1,207 @@
+"""One read-only snapshot of one table on one session: aggregates and Arrow batches, one after the other.
+
+SQL Server does not share a snapshot between sessions, so both are read in one transaction under SNAPSHOT isolation. A
+change of the table's design after the snapshot was taken makes the server refuse the read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from typing import Final
+
+import arrow_odbc
+import numpy as np
+import pyarrow as pa
+
+from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
+from airflow_provider_dpone.engines.mssql.aggregates import read_aggregates, read_sql
+from airflow_provider_dpone.engines.mssql.catalog import describe
+from airflow_provider_dpone.engines.mssql.session import connect, quoted, translated
+from airflow_provider_dpone.engines.mssql.types import FINE, MICROSECONDS, NANOSECONDS, explain
+from airflow_provider_dpone.errors import SourceChanged, Stopped
+from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams, require_untraced
+from airflow_provider_dpone.transfer.convert import ColumnConversion, Conversion
+
+#: Bytes of one transit buffer; the driver fills one while another is read. A single larger row still fits.
+BATCH_BYTES: Final = 16 * 2**20
+_BATCH_ROWS: Final = 65_536
+#: A declared length up to this many characters or bytes is bound as it is.
+_SHORT: Final = 4000
+_LENGTHS: Final = (ValueKind.TEXT, ValueKind.BYTES)
+_UNITS: Final = {MICROSECONDS: "us", NANOSECONDS: "ns"}
+#: Where the sixteen bytes of a GUID stand when it is written as text.
+_GUID: Final = np.array([3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15])
+
+
+class MssqlSnapshot:
+    """An open snapshot. Made by :meth:`MssqlSource.open`; ends with its ``with`` block."""
+
+    def __init__(
+        self, params: MssqlParams, table: SourceTable, snapshot_id: str, session: arrow_odbc.Connection
+    ) -> None:
+        self.table = table
+        self.snapshot_id = snapshot_id
+        self.taken_at = datetime.now(UTC)
+        self._params = params
+        self._session = session
+        self._one_at_a_time = threading.Lock()
+        self._cancelled = threading.Event()
+
+    def aggregates(self, conversion: Conversion) -> TableAggregates:
+        """Aggregates of the planned columns in this snapshot, computed by the server; waits while batches are read.
+
+        :raises ServerRefused, AnswerLost: the statement failed.
+        """
+        with self._one_at_a_time, translated(self._params, "aggregating the source"):
+            return read_aggregates(self._query, conversion)
+
+    def batches(self, conversion: Conversion) -> Iterator[pa.RecordBatch]:
+        """All rows of the snapshot as Arrow batches with exactly the planned columns, in target order.
+
+        :raises ServerRefused, AnswerLost: the read failed; error 535 is a seventh digit far from 1970.
+        """
+        with self._one_at_a_time, translated(self._params, "reading the source"):
+            measured = self._measured(conversion)
+            units = {column.name: self._unit(column) for column in conversion.columns}
+            selected = [
+                f"{_bounded(column, read_sql(column, units[column.name]), measured)} AS {quoted(column.name)}"
+                for column in conversion.columns
+            ]
+            widest = max([_SHORT, *measured.values()])
+            reader = self._read(
+                f"SELECT {', '.join(selected)} FROM {quoted(self.table.namespace, self.table.name)}",  # noqa: S608
+                widest,
+            )
+            for batch in reader:
+                if self._cancelled.is_set():
+                    raise Stopped("the read of the source was cancelled")
+                yield _delivered(batch, conversion, units)
+
+    def cancel(self) -> None:
+        """Stop the read at its next batch. Safe from any thread."""
+        self._cancelled.set()
+
+    # --- statements ---
+
+    def _read(self, sql: str, widest: int = _SHORT) -> arrow_odbc.BatchReader:
+        """Run one SELECT; its text travels as a parameter, because only parameters are Unicode whatever the locale."""
+        if self._cancelled.is_set():
+            raise Stopped("the read of the source was cancelled")
+        return self._session.read_arrow_batches(
+            "EXEC sp_executesql ?",
+            batch_size=_BATCH_ROWS,
+            parameters=[sql],
+            max_bytes_per_batch=max(BATCH_BYTES, 4 * widest),
+            max_text_size=widest,
+            max_binary_size=widest,
+            payload_text_encoding=arrow_odbc.TextEncoding.UTF16,
+        )
+
+    def _query(self, sql: str) -> list[tuple[object, ...]]:
+        return [tuple(row.values()) for batch in self._read(sql) for row in batch.to_pylist()]
+
+    def _measured(self, conversion: Conversion) -> dict[str, int]:
+        """The longest value, in bytes, of each column without a useful declared length; at least its characters."""
+        unbound = [column for column in conversion.columns if _is_unbound(column)]
+        if not unbound:
+            return {}
+        wanted = ", ".join(
+            f"COALESCE(MAX(DATALENGTH({read_sql(column)})), 0) AS m{i}" for i, column in enumerate(unbound)
+        )
+        relation = quoted(self.table.namespace, self.table.name)
+        [found] = self._query(f"SELECT {wanted} FROM {relation}")  # noqa: S608
+        return {c.name: max(1, int(str(size))) for c, size in zip(unbound, found, strict=True)}
+
+    def _unit(self, column: ColumnConversion) -> str:
+        """Microseconds, unless a value of a seven-digit column needs more."""
+        if column.form != "native" or column.source.declared not in [f"{name}(7)" for name in FINE]:
+            return MICROSECONDS
+        name, relation = quoted(column.name), quoted(self.table.namespace, self.table.name)
+        finer = f"CASE WHEN DATEPART(nanosecond, {name}) % 1000 <> 0 THEN 1 END"
+        [(found,)] = self._query(f"SELECT COUNT_BIG({finer}) AS n FROM {relation}")  # noqa: S608
+        return NANOSECONDS if int(str(found)) else MICROSECONDS
+
+
+def _is_unbound(column: ColumnConversion) -> bool:
+    return "(max)" in read_sql(column) or ("(max)" in column.source.declared and column.kind in _LENGTHS)
+
+
+def _bounded(column: ColumnConversion, value: str, measured: dict[str, int]) -> str:
+    """A value of measured length in a type of that length, where there is one."""
+    length = measured.get(column.name)
+    if length is None or length > _SHORT:
+        return value
+    return f"CONVERT({'varbinary' if column.kind is ValueKind.BYTES else 'nvarchar'}({length}), {value})"
+
+
+def _delivered(batch: pa.RecordBatch, conversion: Conversion, units: dict[str, str]) -> pa.RecordBatch:
+    """The batch with moments and GUIDs in the form converters expect; nothing is copied but GUIDs."""
+    arrays = []
+    for column, array in zip(conversion.columns, batch.columns, strict=True):
+        if column.form == "native" and column.kind in (ValueKind.TIMESTAMP, ValueKind.INSTANT):
+            array = array.view(pa.timestamp(_UNITS[units[column.name]]))
+        elif column.form == "native" and column.kind is ValueKind.TIME:
+            array = array.view(pa.time64(_UNITS[units[column.name]]))
+        elif column.form == "native" and column.kind is ValueKind.UUID:
+            array = _in_reading_order(array)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, names=conversion.names)
+
+
+def _in_reading_order(array: pa.Array) -> pa.Array:
+    raw = np.frombuffer(array.buffers()[1], np.uint8, count=16 * len(array), offset=16 * array.offset)
+    ordered = np.ascontiguousarray(raw.reshape(-1, 16)[:, _GUID])
+    validity = pa.py_buffer(np.packbits(np.asarray(array.is_valid()), bitorder="little")) if array.null_count else None
+    return pa.Array.from_buffers(pa.binary(16), len(array), [validity, pa.py_buffer(ordered)])
+
+
+class MssqlSource:
+    """:class:`airflow_provider_dpone.transfer.source.Source` over one SQL Server database."""
+
+    def __init__(self, params: MssqlParams) -> None:
+        self.params = params
+
+    def explain(self, kind: ValueKind, raw: object) -> str | None:
+        """No value arrives under another name."""
+        return explain(kind, raw)
+
+    def describe(self, namespace: str, name: str) -> SourceTable:
+        """Describe a table without keeping anything open; for preflight."""
+        with closing(connect(self.params)) as connection, translated(self.params, "describing the source"):
+            return describe(connection, namespace, name)
+
+    @contextmanager
+    def open(self, namespace: str, name: str, expected: SourceTable | None = None) -> Iterator[MssqlSnapshot]:
+        """Take one snapshot of the table, describe the table, and keep the snapshot open.
+
+        :param expected: the description a conversion was planned from; any difference refuses.
+        :raises SourceChanged: the table is not as ``expected``.
+        :raises SourceMissing, SourceUnsupported, SourceNotReadable: see :func:`catalog.describe`.
+        :raises ServerUnreachable, ServerRefused, AnswerLost: the server.
+        """
+        with closing(connect(self.params)) as catalog, translated(self.params, "opening a snapshot"):
+            before = describe(catalog, namespace, name)
+            require_untraced()
+            session = arrow_odbc.connect(self.params.connection_string())
+            session.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
+            session.execute("SET LOCK_TIMEOUT 15000")
+            session.execute("BEGIN TRANSACTION")
+            # the first look at data takes the snapshot; the design is compared after it
+            snapshot = MssqlSnapshot(self.params, before, "", session)
+            [(moment,)] = snapshot._query(
+                f"SELECT CONCAT(CONVERT(nvarchar(33), SYSUTCDATETIME(), 126), N' session ', @@SPID) AS moment"  # noqa: S608
+                f" FROM (SELECT 1 AS one) AS o LEFT JOIN (SELECT TOP (1) 1 AS seen FROM {quoted(namespace, name)}) AS t"
+                " ON 1 = 1"
+            )
+            snapshot.snapshot_id = str(moment)
+            snapshot.table = describe(catalog, namespace, name)
+        if expected is not None and snapshot.table != expected:
+            raise SourceChanged(f"{namespace}.{name} changed since it was planned; the next try plans again")
+        try:
+            yield snapshot
+        finally:
+            snapshot.cancel()
+            del session

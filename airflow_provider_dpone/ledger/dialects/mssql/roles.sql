@@ -1,0 +1,41 @@
+-- What a running task may do: read everything, add rows, move states. No DELETE, no ALTER, no enrolment.
+GRANT SELECT ON SCHEMA::[dpone] TO [/*runtime*/];
+GO
+GRANT VIEW DEFINITION ON SCHEMA::[dpone] TO [/*runtime*/];
+GO
+GRANT EXECUTE ON [dpone].[acting_refusal] TO [/*runtime*/];
+GO
+GRANT INSERT ON [dpone].[evidence] TO [/*runtime*/];
+GO
+GRANT INSERT ON [dpone].[activation] TO [/*runtime*/];
+GO
+GRANT INSERT ON [dpone].[activation_guard] TO [/*runtime*/];
+GO
+GRANT INSERT ON [dpone].[attempt] TO [/*runtime*/];
+GO
+GRANT INSERT ON [dpone].[attempt_guard] TO [/*runtime*/];
+GO
+GRANT INSERT ON [dpone].[principal] TO [/*runtime*/];
+GO
+GRANT INSERT ON [dpone].[dispatch] TO [/*runtime*/];
+GO
+GRANT INSERT ON [dpone].[publication] TO [/*runtime*/];
+GO
+GRANT UPDATE (state) ON [dpone].[activation] TO [/*runtime*/];
+GO
+GRANT UPDATE (epoch, owner_sha256, target_uuid) ON [dpone].[guard] TO [/*runtime*/];
+GO
+GRANT UPDATE (state, fenced, acknowledged, closed_sha256, quiescence_sha256, outcome_sha256) ON [dpone].[attempt]
+  TO [/*runtime*/];
+GO
+GRANT UPDATE (is_open) ON [dpone].[attempt_guard] TO [/*runtime*/];
+GO
+GRANT UPDATE (state, principal_uuid, closure_sha256, quiescence_sha256) ON [dpone].[principal] TO [/*runtime*/];
+GO
+GRANT UPDATE (state, note) ON [dpone].[dispatch] TO [/*runtime*/];
+GO
+GRANT UPDATE (state, revision, record_sha256) ON [dpone].[publication] TO [/*runtime*/];
+GO
+CREATE ROLE [dpone_ledger];
+GO
+ALTER ROLE [dpone_ledger] ADD MEMBER [/*runtime*/];
