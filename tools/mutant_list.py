@@ -109,7 +109,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
     (
         "ledger/dialects/postgres/__init__.py",
         [("P9", "        if durability not in", "        if False and durability not in",
-          (LEDGER + "test_a_session_that_could_lose_or_miss_a_commit_is_refused",))],
+          ("tests/integration/test_ledger_postgres.py::test_a_session_that_could_lose_or_miss_a_commit_is_refused",))],
     ),
     (
         "ledger/attempts.py",

@@ -7,9 +7,8 @@ import re
 import uuid
 from collections.abc import Callable
 from importlib import resources
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pyodbc
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -18,6 +17,9 @@ from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins
 from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import Diagnostic, diagnose
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import URL, ExplicitTransactions
 from airflow_provider_dpone.ledger.schema import LEGACY_TABLES, SCHEMA, metadata
+
+if TYPE_CHECKING:
+    import pyodbc
 
 #: Error number of every refusal by a rule; its message is the rule's name.
 RULE: Final = 51000

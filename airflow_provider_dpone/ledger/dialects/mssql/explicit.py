@@ -6,13 +6,15 @@ because an error of a later statement of a batch shows only there.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pyodbc
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.mssql.base import MSExecutionContext
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 from sqlalchemy.engine.interfaces import ExecutionContext
+
+if TYPE_CHECKING:
+    import pyodbc
 
 URL: Final = "mssql+dponeexplicit://"
 

@@ -9,14 +9,12 @@ import configparser
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
-
-import pyodbc
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_dpone.errors import DriverTraced
 
-#: Set before the first connection of the process: a pooled session is neither new nor ended by closing it.
-pyodbc.pooling = False
+if TYPE_CHECKING:
+    import pyodbc
 
 DRIVER: Final = "ODBC Driver 18 for SQL Server"
 _ON: Final = ("1", "yes", "y", "true", "on")
@@ -64,7 +62,10 @@ def connect(params: MssqlParams) -> pyodbc.Connection:
     :raises DriverTraced: the driver manager would write statements, passwords among them, to a file.
     :raises pyodbc.Error: no connection; the caller says what that means.
     """
+    import pyodbc  # needs the machine's driver manager: only where a SQL Server is reached
+
     require_untraced()
+    pyodbc.pooling = False  # before the first connection: a pooled session is neither new nor ended by closing it
     return pyodbc.connect(params.connection_string(), autocommit=True, timeout=params.connect_timeout)
 
 
