@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -37,8 +37,12 @@ from airflow_provider_dpone.errors import (
 )
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
 from airflow_provider_dpone.hooks.control import DponeControlHook
+from airflow_provider_dpone.hooks.mssql import mssql_params
 from airflow_provider_dpone.hooks.source import source_params
 from airflow_provider_dpone.ledger.stores import Stores
+
+if TYPE_CHECKING:
+    from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
 
 
 class Resolver(Protocol):
@@ -161,12 +165,48 @@ class PostgresResolver:
         return [int(number) for (number,) in rows]
 
 
+class MssqlResolver:
+    """SQL Server: a guard is a dedicated database; names are compared under the database's own collation."""
+
+    connector = Connector.MSSQL
+
+    def database(self, conn_id: str, database: str) -> tuple[str, str, str | None]:
+        """The database's incarnation, its GUID, and its marker's ledger."""
+        from airflow_provider_dpone.engines.mssql.place import place
+
+        return place(self._params(conn_id))
+
+    def subject(self, database_id: str, declaration: WorkloadDeclaration) -> str:
+        """The dedicated database."""
+        return database_id
+
+    def same_place(self, one: str, other: str, database: str) -> bool:
+        """An application lock taken through one is held through the other, and free when it is given back."""
+        from airflow_provider_dpone.engines.mssql.place import same_place
+
+        return same_place(self._params(one), self._params(other))
+
+    def equivalence(self, conn_id: str, database: str, relations: Sequence[str]) -> list[int]:
+        """As the catalog compares names, under its collation."""
+        from airflow_provider_dpone.engines.mssql.place import equivalence
+
+        return equivalence(self._params(conn_id), [split_table(relation) for relation in relations])
+
+    @staticmethod
+    def _params(conn_id: str) -> MssqlParams:
+        return mssql_params(BaseHook.get_connection(conn_id))
+
+
 _LISTED: Final = (
     "SELECT 1 FROM system.processes WHERE query LIKE concat('%', {query:String}, '%') "
     "AND query NOT LIKE '%system.processes%' LIMIT 1"
 )
 #: By the type of the Airflow connection.
-RESOLVERS: Final[dict[str, Resolver]] = {"clickhouse": ClickHouseResolver(), "postgres": PostgresResolver()}
+RESOLVERS: Final[dict[str, Resolver]] = {
+    "clickhouse": ClickHouseResolver(),
+    "postgres": PostgresResolver(),
+    "mssql": MssqlResolver(),
+}
 
 
 class AirflowBackend:
