@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_dpone.attempts import doctor
 from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
 from airflow_provider_dpone.attempts.doctor import Severity
+from airflow_provider_dpone.attempts.settle import Cause, Settler
 from airflow_provider_dpone.cli import attempts as commands
 from airflow_provider_dpone.contracts.states import AttemptState
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
@@ -67,6 +68,10 @@ def test_what_is_held_is_shown_with_what_to_do(orders: SnapshotWorld, monkeypatc
     CompositionAttemptStore(orders.ledger.runtime()).fence(stored.sha256)
     [finding] = _examine(orders)
     assert (finding.severity, finding.what) == (Severity.WAITING, "fenced and not settled yet")
+    target = orders.target()
+    world = ClickHouseWorld(orders.ledger.runtime(), target, target.service_id())
+    assert Settler(world).settle(stored, Cause("DPONE_FENCED", "test")).state is AttemptState.FAILED
+    assert _examine(orders) == []
 
 
 def test_a_principal_that_came_back_is_bad(orders: SnapshotWorld) -> None:
