@@ -423,13 +423,11 @@ def test_a_projection_that_was_altered_in_the_cache_is_not_acknowledged(releases
 
 def test_a_stale_epoch_acknowledges_nothing(releases: Releases) -> None:
     first = _activate(releases, "orders")
-    _activate(releases, "orders", "rates")
+    second = _activate(releases, "orders", "rates")
     before = _everything(releases.world, releases.folder)
-    stale = type(first)(
-        first.sha256, first.request, first.release_original, first.state,
-        tuple(e.model_copy(update={"epoch": e.epoch + 7}) for e in first.epochs),
-    )  # fmt: skip
-    with pytest.raises(ActivationStale):
+    epochs = tuple(e.model_copy(update={"epoch": e.epoch + 7}) for e in second.epochs)
+    stale = type(second)(second.sha256, second.request, second.release_original, second.state, epochs)
+    with pytest.raises(ActivationStale, match="not the one in the ledger"):
         coordinator(releases.world, releases.backend).begin_retirement(stale)
     with pytest.raises(ActivationStale):
         coordinator(releases.world, releases.backend).activate(
