@@ -129,12 +129,15 @@ def test_a_predecessor_is_drained_first_and_epochs_grow(releases: Releases) -> N
     hold = mart.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
     worker = AttemptProcess(mart, "orders")
     mart.clickhouse.holds.wait(hold)
-    before = _everything(mart, releases.folder)
-    with pytest.raises(ActivationRefused, match="not resolved"):
-        _activate(releases, "orders", "rates")
-    assert _everything(mart, releases.folder) == before
-    mart.clickhouse.holds.clear(hold)
-    assert worker.result()["state"] == "PUBLISHED"
+    try:
+        before = _everything(mart, releases.folder)
+        with pytest.raises(ActivationRefused, match="not resolved"):
+            _activate(releases, "orders", "rates")
+        assert _everything(mart, releases.folder) == before
+    finally:
+        mart.clickhouse.holds.clear(hold)
+        ended = worker.result()
+    assert ended["state"] == "PUBLISHED"
     second = _activate(releases, "orders", "rates")
     assert second.request.previous_activation_sha256 == first.sha256
     assert {e.guard_id: e.epoch for e in second.epochs}[first.epochs[0].guard_id] == first.epochs[0].epoch + 1
