@@ -82,18 +82,16 @@ class ActivateReleaseOperator(BaseOperator):
         }
 
 
-class PrepareReleaseOperator(BaseOperator):
-    """Verify, admit and reserve a built release: PREPARED. :class:`ActivateReleaseOperator` goes on from there.
+class _OneRelease(BaseOperator):
+    """Base of operators that name one release in one environment.
 
-    Returns the activation, the release and its deployment.
+    :param release_id: the release it must be.
+    :param cache: deployment cache that :class:`ReleaseDagBundle` serves.
     """
-
-    template_fields = ("release_dir", "release_id", "cache", "environment")
 
     def __init__(
         self,
         *,
-        release_dir: str,
         release_id: str,
         cache: str,
         environment: str = "default",
@@ -101,11 +99,23 @@ class PrepareReleaseOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.release_dir = release_dir
         self.release_id = release_id
         self.cache = cache
         self.environment = environment
         self.control_conn_id = control_conn_id
+
+
+class PrepareReleaseOperator(_OneRelease):
+    """Verify, admit and reserve a built release: PREPARED. :class:`ActivateReleaseOperator` goes on from there.
+
+    Returns the activation, the release and its deployment.
+    """
+
+    template_fields = ("release_dir", "release_id", "cache", "environment")
+
+    def __init__(self, *, release_dir: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.release_dir = release_dir
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Drain the predecessor and reserve every guard; the pointer stays where it is."""
@@ -125,25 +135,10 @@ class PrepareReleaseOperator(BaseOperator):
         }
 
 
-class RequireActiveReleaseOperator(BaseOperator):
+class RequireActiveReleaseOperator(_OneRelease):
     """Succeed only when exactly this release is active in an environment, re-verified now."""
 
     template_fields = ("release_id", "cache", "environment")
-
-    def __init__(
-        self,
-        *,
-        release_id: str,
-        cache: str,
-        environment: str = "default",
-        control_conn_id: str = "dpone_control",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.release_id = release_id
-        self.cache = cache
-        self.environment = environment
-        self.control_conn_id = control_conn_id
 
     def execute(self, context: Any) -> str:
         """The activation's digest."""
