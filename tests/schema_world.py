@@ -31,9 +31,10 @@ from airflow_provider_dpone.contracts.states import Connector, Family
 from airflow_provider_dpone.engines.postgres.control import PostgresControl
 from airflow_provider_dpone.engines.postgres.gate import PostgresGate
 from airflow_provider_dpone.engines.postgres.load_target import PostgresTarget
-from airflow_provider_dpone.engines.postgres.rights import GatePolicy, WorkerRights, owner_rights
+from airflow_provider_dpone.engines.postgres.rights import GatePolicy, owner_rights
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
 from airflow_provider_dpone.engines.postgres.snapshot import PostgresSource
+from airflow_provider_dpone.engines.sql.rights import WorkerRights
 from airflow_provider_dpone.enrolment.postgres import enrol_schema
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore, Guard, StoredActivation
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore

@@ -16,9 +16,10 @@ from airflow_provider_dpone.engines.postgres.gate import PostgresGate, leftover_
 from airflow_provider_dpone.engines.postgres.load_writer import PostgresLoadWriter
 from airflow_provider_dpone.engines.postgres.policy import require_enrolled, require_place, service_id
 from airflow_provider_dpone.engines.postgres.relations import PostgresManagedSchema
-from airflow_provider_dpone.engines.postgres.rights import GatePolicy, WorkerRights, load_rights
+from airflow_provider_dpone.engines.postgres.rights import GatePolicy, load_rights
 from airflow_provider_dpone.engines.postgres.session import literal, quoted
 from airflow_provider_dpone.engines.postgres.target import LoadTable, describe_target
+from airflow_provider_dpone.engines.sql.rights import WorkerRights
 from airflow_provider_dpone.transfer.convert import Conversion
 from airflow_provider_dpone.transfer.meter import StorageNumbers
 
