@@ -473,7 +473,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
         [
             ("P9", "        if now == before:\n", "        if True:\n",
              (LOAD + "test_rows_committed_without_a_receipt_are_unknown_and_hold_the_guard",)),
-            ("P9", "        if found is None:\n            seen = self._unchanged", "        if True:\n            seen = self._unchanged",
+            ("P9", "self._unchanged(loads, before) if found is None else", "self._unchanged(loads, before) if True else",
              (LOAD + "test_lost_commit_answer_is_decided_by_the_receipt_committed",)),
         ],
     ),

@@ -175,7 +175,7 @@ class MssqlClosing(Closing[MssqlSession]):
         found = self._ask(session, "sessions")
         for number, since in found:
             try:
-                self._ask(session, "kill", session=int(number), since=str(since))
+                self._ask(session, "kill", spid=int(number), since=str(since))
             except ServerRefused as error:
                 if error.details.get("server_code") not in _ENDING:
                     raise

@@ -9,9 +9,9 @@ GO
 -- kill: end one session, if it still is the one that was seen
 IF EXISTS (
   SELECT 1 FROM sys.dm_exec_sessions AS s
-  WHERE s.session_id = {session} AND CONVERT(nvarchar(33), s.login_time, 126) = {since}
+  WHERE s.session_id = {spid} AND CONVERT(nvarchar(33), s.login_time, 126) = {since}
     AND (s.security_id = {sid} OR s.original_security_id = {sid}))
-  KILL {session};
+  KILL {spid};
 GO
 -- transactions: every transaction in the database that no session has, or a session other than this one writes with
 SELECT CASE WHEN t.session_id IS NULL THEN N'none' ELSE CONCAT(N'session ', t.session_id, N' of ', s.original_login_name) END AS whose

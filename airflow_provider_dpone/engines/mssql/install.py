@@ -67,16 +67,8 @@ def gate_statements(control_database: str) -> list[str]:
 
 def controller_statements(controller: str) -> list[str]:
     """The controller's rights in the control database; an owner of the database has them already."""
-    who = quoted(controller)
-    return [
-        f"IF USER_ID({scripts.literal(controller)}) IS NULL AND SUSER_SID({scripts.literal(controller)}) <> ("
-        "SELECT d.owner_sid FROM sys.databases AS d WHERE d.database_id = DB_ID()) "
-        f"EXEC (N'CREATE USER {who} FOR LOGIN {who}');",
-        f"IF USER_ID({scripts.literal(controller)}) IS NOT NULL BEGIN "
-        f"GRANT ALTER ANY USER TO {who}; GRANT VIEW DEFINITION TO {who}; "
-        f"GRANT SELECT, INSERT ON OBJECT::dpone_gate.gate TO {who}; "
-        f"GRANT UPDATE ON OBJECT::dpone_gate.gate (state) TO {who}; END;",
-    ]
+    sql = scripts.parts("gate_controller.sql")["rights"]
+    return [sql.replace("{name}", scripts.literal(controller)).replace("[controller]", quoted(controller))]
 
 
 def target_statements(control_database: str, schemas: tuple[str, ...]) -> list[str]:
@@ -118,7 +110,7 @@ def _server_parts(place: str) -> list[str]:
 
 
 def require_reader(control: MssqlControl) -> None:
-    """The trigger's login may read the gate, asked as that login; the session is the controller's again before it answers.
+    """The trigger's login may read the gate, asked as that login; the session is the controller's before it answers.
 
     :raises GateRefused: it may not, or the session was not restored.
     """

@@ -31,6 +31,16 @@ BEGIN
   IF EXISTS (SELECT 1 FROM deleted) THROW 51000, N'receipt_append_only', 1;
 END;
 GO
+-- look: the fence, early and without holding it
+CREATE PROCEDURE dpone_gate.look @guard nvarchar(80), @epoch bigint, @attempt nvarchar(80) AS
+BEGIN
+  SET NOCOUNT ON;
+  EXEC [control].dpone_gate.fence @guard, @epoch, @attempt, 0;
+END;
+GO
+-- look_right: it asks who calls
+GRANT EXECUTE ON OBJECT::dpone_gate.look TO public;
+GO
 -- conclude: the worker's last step, fence again, held, and the receipt, in the transaction that changed the target
 CREATE PROCEDURE dpone_gate.conclude @guard nvarchar(80), @epoch bigint, @attempt nvarchar(80),
   @relation nvarchar(260), @document varbinary(max) AS

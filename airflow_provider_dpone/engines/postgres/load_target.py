@@ -51,11 +51,11 @@ class PostgresTarget:
         """Issued roles that exist although their gates are CLOSED."""
         return leftover_names(self.control)
 
-    def loads(self, enrolment: SchemaEnrolment) -> PostgresLoads:
+    def loads(self, enrolment: SchemaEnrolment, schema: str) -> PostgresLoads:
         """The same as the target of loads into one managed schema."""
         return PostgresLoads(self.control, enrolment)
 
-    def schema(self, enrolment: SchemaEnrolment) -> PostgresManagedSchema:
+    def schema(self, enrolment: SchemaEnrolment, schema: str) -> PostgresManagedSchema:
         """The same as the home of relations that are made and dropped."""
         return PostgresManagedSchema(self.control, enrolment)
 
@@ -75,8 +75,8 @@ class PostgresLoads:
         self._enrolment = enrolment
         self._schema = enrolment.managed_schemas[0]
 
-    def look(self, name: str) -> LoadTable:
-        """The target table, once the schema is seen to be as enrolled and confined.
+    def look(self, name: str, *, readers_wait: bool = False) -> LoadTable:
+        """The target table, once the schema is seen to be as enrolled and confined; readers never wait here.
 
         :raises NotEnrolled, EnrolledElsewhere, TargetChanged, TargetUnsupported, AmbientWriter: it is not.
         """
