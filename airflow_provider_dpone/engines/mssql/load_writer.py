@@ -1,8 +1,7 @@
 """The worker's side of a load on SQL Server: fill the staging table, then replace the target's rows in one transaction.
 
-Rows go into the staging table by the bulk-load stream of the protocol, straight from Arrow; it opens a session of its
-own, which is why the swap is another one. Each session is the one-time login's. Nothing is sent again; what became of a
-commit whose answer was lost is for the controller to see.
+Each session is the one-time login's. Nothing is sent again; what became of a commit whose answer was lost is for the
+controller to see.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-import pyarrow as pa
-
 from airflow_provider_dpone.contracts.loads import LoadRecord
 from airflow_provider_dpone.contracts.ports import IssuedCredential
-from airflow_provider_dpone.engines.mssql import bulk, scripts
+from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlSession, open_session
+from airflow_provider_dpone.engines.mssql.json_rows import insert_sql
 from airflow_provider_dpone.engines.mssql.session import quoted
 from airflow_provider_dpone.engines.mssql.staging import carried
 from airflow_provider_dpone.engines.mssql.target import LoadTable, describe_target
@@ -41,12 +39,18 @@ class MssqlLoadWriter:
         self._session: MssqlSession | None = None
 
     def copy(self, table: LoadTable, staging: str, body: Iterator[bytes]) -> int:
-        """Stream rows into the staging table with one bulk load; bytes of the Arrow messages handed over.
+        """Stream rows into the staging table, a document of many at a time; bytes of all documents.
 
-        :raises ServerRefused, AnswerLost: it failed; what ``body`` raises comes out unchanged.
+        :raises ServerRefused, AnswerLost: a statement failed; what ``body`` raises comes out unchanged.
         """
-        schema = pa.schema([pa.field(name, kind.arrow) for name, kind in table.types.items()])
-        return bulk.load(self._params, quoted(table.schema, staging), schema, body)
+        sent, sql = 0, insert_sql(quoted(table.schema, staging), table.types)
+        with open_session(self._params) as session:
+            self._session = session
+            for document in body:
+                session.query(sql, document.decode("utf-8"))
+                sent += len(document)
+        self._session = None
+        return sent
 
     def swap(self, table: LoadTable, staging: str, record: LoadRecord) -> None:
         """Remove the target's rows and insert the staged ones, in a transaction that is left open.
@@ -109,7 +113,7 @@ class MssqlLoadWriter:
             raise
 
     def cancel(self) -> None:
-        """Make what runs fail soon; a bulk load ends with its body, or when its session is ended."""
+        """Make what runs fail soon."""
         if self._session is not None:
             self._session.cancel()
 

@@ -10,8 +10,7 @@ FROM sys.databases AS d CROSS APPLY (VALUES
   (N'CONTAINMENT', CONVERT(int, d.containment)), (N'READ_ONLY', CONVERT(int, d.is_read_only)),
   (N'DELAYED_DURABILITY', CONVERT(int, d.delayed_durability)), (N'not online', CONVERT(int, d.state)),
   (N'replica', CASE WHEN d.replica_id IS NULL THEN 0 ELSE 1 END),
-  (N'CDC', CONVERT(int, d.is_cdc_enabled)), (N'published', CONVERT(int, d.is_published)),
-  (N'BROKER without need', CASE WHEN EXISTS (SELECT 1 FROM sys.service_queues AS q WHERE q.is_ms_shipped = 0) THEN 1 ELSE 0 END)
+  (N'CDC', CONVERT(int, d.is_cdc_enabled)), (N'published', CONVERT(int, d.is_published))
 ) AS o (what, holds)
 WHERE d.database_id = DB_ID() AND o.holds <> 0;
 GO
@@ -25,7 +24,7 @@ WHERE NOT EXISTS (SELECT 1 FROM sys.database_principals AS r WHERE r.name = N'dp
 UNION ALL
 SELECT N'role_ownership', CONCAT(r.name, N' is owned by ', USER_NAME(r.owning_principal_id))
 FROM sys.database_principals AS r
-WHERE r.type IN ('R', 'A') AND r.is_fixed_role = 0 AND r.principal_id <> 0 AND r.owning_principal_id <> 1;
+WHERE r.type IN ('R', 'A') AND r.is_fixed_role = 0 AND r.name <> N'public' AND USER_NAME(r.owning_principal_id) <> N'dbo';
 GO
 -- role_grants: the bounded role has exactly its rights, and may pass none on
 SELECT N'role_grants' AS reason, CONCAT(N'dpone_writer: ', p.state_desc, N' ', p.permission_name, N' on ', p.class_desc,
@@ -50,15 +49,14 @@ GO
 -- object_ownership: everything in a managed schema belongs to dbo, and nothing belongs to a reader
 SELECT N'object_ownership' AS reason, CONCAT(N'schema ', s.name, N' is owned by ', USER_NAME(s.principal_id)) AS found
 FROM sys.schemas AS s
-WHERE s.name IN ({schemas}) AND s.principal_id <> 1
-   OR s.name NOT IN ({schemas}) AND s.schema_id < 16384 AND s.principal_id <> s.schema_id
-     AND s.name NOT IN (N'dpone_gate', N'dpone') AND s.principal_id <> 1
+WHERE USER_NAME(s.principal_id) <> N'dbo' AND s.schema_id < 16384
+  AND s.name NOT IN (N'sys', N'INFORMATION_SCHEMA', N'guest', N'dpone_gate')
 UNION ALL
 SELECT N'object_ownership', CONCAT(SCHEMA_NAME(o.schema_id), N'.', o.name, N' is owned by ', USER_NAME(o.principal_id))
-FROM sys.objects AS o WHERE o.principal_id IS NOT NULL AND o.principal_id <> 1 AND o.is_ms_shipped = 0
+FROM sys.objects AS o WHERE o.principal_id IS NOT NULL AND USER_NAME(o.principal_id) <> N'dbo' AND o.is_ms_shipped = 0
 UNION ALL
 SELECT N'object_ownership', CONCAT(N'type ', t.name, N' is owned by ', USER_NAME(t.principal_id))
-FROM sys.types AS t WHERE t.is_user_defined = 1 AND t.principal_id IS NOT NULL AND t.principal_id <> 1;
+FROM sys.types AS t WHERE t.is_user_defined = 1 AND t.principal_id IS NOT NULL AND USER_NAME(t.principal_id) <> N'dbo';
 GO
 -- unmanaged_scope: the database holds nothing but what is managed, the gate, and a ledger
 SELECT N'unmanaged_scope' AS reason, CONCAT(SCHEMA_NAME(o.schema_id), N'.', o.name) AS found
@@ -72,9 +70,10 @@ FROM sys.objects AS o
 WHERE o.is_ms_shipped = 0 AND SCHEMA_NAME(o.schema_id) IN ({schemas})
   AND o.type NOT IN ('U', 'V', 'PK', 'UQ', 'F', 'C', 'D', 'IT')
 UNION ALL
-SELECT N'unsupported_object', CONCAT(N'DDL trigger ', t.name) FROM sys.triggers AS t WHERE t.parent_class = 0
-UNION ALL
-SELECT N'unsupported_object', CONCAT(N'event notification ', e.name) FROM sys.event_notifications AS e
+SELECT N'unsupported_object', CONCAT(N'DDL trigger ', t.name) FROM sys.triggers AS t WHERE t.parent_class = 0;
+GO
+-- unsupported_feature: nor anything that acts by itself, or reaches outside
+SELECT N'unsupported_object' AS reason, CONCAT(N'event notification ', e.name) AS found FROM sys.event_notifications AS e
 UNION ALL
 SELECT N'unsupported_object', CONCAT(N'credential ', c.name) FROM sys.database_scoped_credentials AS c
 UNION ALL
@@ -99,7 +98,7 @@ SELECT N'ambient_grant' AS reason, CONCAT(USER_NAME(p.grantee_principal_id), N':
       WHEN 1 THEN CONCAT(OBJECT_SCHEMA_NAME(p.major_id), N'.', OBJECT_NAME(p.major_id)) END, DB_NAME())) AS found
 FROM sys.database_permissions AS p
 JOIN sys.database_principals AS u ON u.principal_id = p.grantee_principal_id
-WHERE p.state IN ('G', 'W') AND u.name <> N'dpone_writer' AND u.principal_id <> 1
+WHERE p.state IN ('G', 'W') AND u.name NOT IN (N'dpone_writer', N'dbo')
   AND p.permission_name NOT IN (N'CONNECT', N'SELECT', N'VIEW DEFINITION', N'VIEW DATABASE STATE', N'SHOWPLAN',
     N'VIEW DATABASE PERFORMANCE STATE', N'VIEW ANY COLUMN MASTER KEY DEFINITION',
     N'VIEW ANY COLUMN ENCRYPTION KEY DEFINITION', N'VIEW ANY SENSITIVITY CLASSIFICATION', N'UNMASK', N'REFERENCES')

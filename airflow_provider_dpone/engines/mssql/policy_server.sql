@@ -20,9 +20,10 @@ FROM sys.server_role_members AS m
 JOIN sys.server_principals AS r ON r.principal_id = m.role_principal_id
 JOIN sys.server_principals AS l ON l.principal_id = m.member_principal_id
 WHERE r.name IN (N'sysadmin', N'securityadmin', N'dbcreator', N'##MS_DatabaseManager##', N'##MS_LoginManager##')
-  AND l.name NOT IN ({administrators}, {controller}) AND l.name NOT LIKE N'NT SERVICE\%' AND l.name NOT LIKE N'NT AUTHORITY\%'
-UNION ALL
-SELECT N'ambient_writer', CONCAT(l.name, N' has ', p.permission_name)
+  AND l.name NOT IN ({administrators}, {controller}) AND l.name NOT LIKE N'NT SERVICE\%' AND l.name NOT LIKE N'NT AUTHORITY\%';
+GO
+-- server_right: nor rights that amount to it
+SELECT N'ambient_writer' AS reason, CONCAT(l.name, N' has ', p.permission_name) AS found
 FROM sys.server_permissions AS p
 JOIN sys.server_principals AS l ON l.principal_id = p.grantee_principal_id
 WHERE p.state IN ('G', 'W') AND p.permission_name IN (N'CONTROL SERVER', N'ALTER ANY DATABASE', N'ALTER ANY LOGIN',

@@ -61,14 +61,13 @@ def row_digest_sql(columns: Sequence[tuple[str, TargetType]]) -> str:
     return f"HASHBYTES('SHA2_256', CONVERT(varbinary(max), 0x) + {' + '.join(parts)})"
 
 
-def encode_arrow(batch: pa.RecordBatch, types: Sequence[TargetType]) -> EncodedRows:
-    """The rows of a batch as they are digested; what is sent is the batch itself, as a message of Arrow's own."""
+def row_bytes(batch: pa.RecordBatch, types: Sequence[TargetType]) -> EncodedRows:
+    """The rows of a batch as they are digested."""
     row = RowPieces(batch.num_rows)
     for index, kind in enumerate(types):
         _add_value(row, batch.column(index), kind)
     row.close()
-    encoded = join_rows(row.pieces, batch.num_rows)
-    return EncodedRows(encoded.parts, encoded.offsets, wire=batch.serialize().to_pybytes())
+    return join_rows(row.pieces, batch.num_rows)
 
 
 def _add_value(row: RowPieces, array: pa.Array, kind: TargetType) -> None:
@@ -93,7 +92,7 @@ def _add_value(row: RowPieces, array: pa.Array, kind: TargetType) -> None:
 def _payload(array: pa.Array, kind: TargetType) -> pa.Array:
     """Varying bytes of each value, none where NULL."""
     if kind.family == "Decimal":
-        return _unscaled(array, kind)
+        return unscaled(array, kind)
     filled = pc.fill_null(array, pa.scalar("" if pa.types.is_string(array.type) else b"", array.type))
     return utf16(filled) if pa.types.is_string(array.type) else filled
 
@@ -117,7 +116,7 @@ def _big(values: npt.NDArray[np.generic], kind: str) -> Bytes2D:
     return cast.view(np.uint8).reshape(len(values), -1)
 
 
-def _unscaled(array: pa.Array, kind: TargetType) -> pa.Array:
+def unscaled(array: pa.Array, kind: TargetType) -> pa.Array:
     """Digits of a decimal without its point, at least one before it: what the server prints, less the point."""
     whole = pa.Array.from_buffers(pa.decimal128(38, 0), len(array), array.buffers(), offset=array.offset)
     digits = pc.fill_null(whole.cast(pa.string()), "")

@@ -22,10 +22,8 @@ from airflow_provider_dpone.transfer.digest import content_of
 _IN_USE_OR_GONE: Final = (1222, 3701)
 #: A digest is a little-endian number of eight lanes of 32 bits; sums of lanes do not overflow 64 bits.
 _LANES: Final = tuple(range(1, 32, 4))
-_LANE: Final = (
-    "SUM(CONVERT(bigint, SUBSTRING(q.h, {3}, 1) + SUBSTRING(q.h, {2}, 1) + SUBSTRING(q.h, {1}, 1)"
-    " + SUBSTRING(q.h, {0}, 1)))"
-)
+_BYTE: Final = "CONVERT(bigint, CONVERT(int, SUBSTRING(q.h, {{{0}}}, 1)))"
+_LANE: Final = f"SUM({' + '.join(f'{256**place} * {_BYTE.format(place)}' for place in range(4))})"
 
 
 def create_staging(session: MssqlSession, table: LoadTable, staging: str) -> None:

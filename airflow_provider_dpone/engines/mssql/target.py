@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlSession
+from airflow_provider_dpone.engines.mssql.json_rows import json_rows
+from airflow_provider_dpone.engines.mssql.row_bytes import row_bytes
 from airflow_provider_dpone.engines.mssql.session import statement
 from airflow_provider_dpone.engines.mssql.target_types import MssqlType, target_type, type_system
 from airflow_provider_dpone.engines.mssql.types import declared
 from airflow_provider_dpone.errors import TargetUnsupported
 from airflow_provider_dpone.transfer.convert import TypeSystem
+from airflow_provider_dpone.transfer.rowbinary import EncodedRows
+from airflow_provider_dpone.transfer.target_types import TargetType
 
 _COLUMNS = (
     "name", "type_name", "user_type", "is_user_defined", "is_assembly_type", "max_length", "precision", "scale",
@@ -46,7 +52,13 @@ class LoadTable:
     @property
     def system(self) -> TypeSystem:
         """How its columns take values."""
-        return type_system(self.types)
+        return type_system(self.types, _encode)
+
+
+def _encode(batch: pa.RecordBatch, types: Sequence[TargetType]) -> EncodedRows:
+    """The rows of a batch as they are digested, and the document they are sent as."""
+    digested = row_bytes(batch, types)
+    return EncodedRows(digested.parts, digested.offsets, wire=json_rows(batch, types))
 
 
 def relation_id(session: MssqlSession, schema: str, name: str) -> str | None:

@@ -31,7 +31,7 @@ GO
 -- indexed_views: views that keep what they compute of its rows
 SELECT CONCAT(N'indexed_view:', OBJECT_SCHEMA_NAME(i.object_id), N'.', OBJECT_NAME(i.object_id)) AS feature
 FROM sys.indexes AS i
-JOIN sys.sql_dependencies AS d ON d.object_id = i.object_id AND d.referenced_major_id = {relation}
+JOIN sys.sql_expression_dependencies AS d ON d.referencing_id = i.object_id AND d.referenced_id = {relation}
 JOIN sys.views AS v ON v.object_id = i.object_id
 WHERE i.index_id = 1
 GROUP BY i.object_id;

@@ -1,14 +1,13 @@
 """SQL Server column types as targets: what converts into each, and the bytes a row of them is digested as.
 
-Values travel as Arrow and are bound by the driver to a staging table of the same types. A type of a code page is
-**carried**: its text goes into a Unicode column of the staging table, and the cast to it must give the same text back.
-``ROW_FORMS`` says how the server writes each value as bytes, ``encode_arrow`` writes the same from Arrow.
+The staging table has the same types. A type of a code page is **carried**: its text goes into a Unicode column of the
+staging table, and the cast to it must give the same text back.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,9 +17,10 @@ import pyarrow.compute as pc
 
 from airflow_provider_dpone.contracts.columns import SourceColumn, ValueKind
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign
-from airflow_provider_dpone.engines.mssql.row_bytes import encode_arrow, utf16_lengths
+from airflow_provider_dpone.engines.mssql.row_bytes import utf16_lengths
 from airflow_provider_dpone.errors import TypeNotMapped
 from airflow_provider_dpone.transfer.convert import TypeSystem
+from airflow_provider_dpone.transfer.rowbinary import EncodedRows
 from airflow_provider_dpone.transfer.target_types import TargetType
 from airflow_provider_dpone.transfer.values import (
     Converter,
@@ -53,6 +53,7 @@ _FAMILIES: Final[dict[str, tuple[str, int]]] = {
     "char": ("Carried", 0), "varbinary": ("Bytes", 0), "binary": ("FixedBytes", 0), "uniqueidentifier": ("UUID", 0),
     "date": ("Date", 0), "time": ("Time64", 0), "datetime2": ("Timestamp", 0), "datetimeoffset": ("Instant", 0),
 }  # fmt: skip
+Encode = Callable[[pa.RecordBatch, Sequence[TargetType]], EncodedRows]
 #: Why a type takes nothing, and what does instead.
 REFUSED: Final = {
     "money": "its range is no number of digits; use decimal(19,4)",
@@ -120,8 +121,11 @@ def target_type(name: str, declared: str, *, nullable: bool, collation: str = ""
     return plain
 
 
-def type_system(types: Mapping[str, MssqlType]) -> TypeSystem:
-    """The types of one table's columns, by their names."""
+def type_system(types: Mapping[str, MssqlType], encode: Encode) -> TypeSystem:
+    """The types of one table's columns, by their names.
+
+    :param encode: the bytes rows are digested as, and those they are sent as.
+    """
 
     def type_of(design: ColumnDesign) -> TargetType:
         found = types[design.name]
@@ -130,7 +134,7 @@ def type_system(types: Mapping[str, MssqlType]) -> TypeSystem:
             raise TypeNotMapped(f"the target type {found.text} takes nothing: {why}", target_type=found.text)
         return found
 
-    return TypeSystem(type_of, CONVERTERS, encode_arrow, "let the target column {type} take NULL")
+    return TypeSystem(type_of, CONVERTERS, encode, "let the target column {type} take NULL")
 
 
 def text_to_limited(array: pa.Array, target: TargetType) -> pa.Array:
