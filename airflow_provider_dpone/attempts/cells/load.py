@@ -162,7 +162,7 @@ class LoadCell(AttemptProtocol[SqlWorld, LoadReceipt]):
 
             def send(body: Iterator[bytes]) -> None:
                 nonlocal wire
-                with self._dispatch(worker, "copy", f"COPY {staging} FROM STDIN"):
+                with self._dispatch(worker, "copy", f"fill {staging}"):
                     wire = writer.copy(plan.table, staging, body)
 
             def poll() -> StorageNumbers:

@@ -12,17 +12,21 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from sqlalchemy import Connection
+
 from airflow_provider_dpone.contracts.states import Connector
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.closing import MssqlClosing
 from airflow_provider_dpone.engines.mssql.control import MssqlControl, texts
-from airflow_provider_dpone.engines.mssql.install import SID_TAG, WRITER_ROLE, require_reader
+from airflow_provider_dpone.engines.mssql.install import SID_TAG, require_reader
 from airflow_provider_dpone.engines.mssql.policy import require_place
 from airflow_provider_dpone.engines.mssql.rights import securable
 from airflow_provider_dpone.engines.mssql.session import quoted
 from airflow_provider_dpone.engines.sql.gate import OneTimeGate, Password
 from airflow_provider_dpone.engines.sql.rights import WorkerRights
 from airflow_provider_dpone.errors import GateRefused
+from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
+from airflow_provider_dpone.ledger.transaction import Ledger
 
 _PREFIX: Final = "dpone_w_"
 
@@ -141,9 +145,20 @@ class MssqlGate(OneTimeGate):
             )
 
 
-def writer_rights(reads: Sequence[WorkerRights] = ()) -> WorkerRights:
-    """What a dbt project needs: the bounded role, and what is read elsewhere."""
-    return WorkerRights(grants=tuple(grant for more in reads for grant in more.grants), member_of=(WRITER_ROLE,))
+def ledger_batch(connection: Connection, sql: str) -> None:
+    """Send one batch inside a ledger's transaction."""
+    batch(connection.connection.dbapi_connection, sql)
+
+
+def holds_gates(ledger: Ledger, control: MssqlControl) -> bool:
+    """Whether the ledger's database is the one that holds the gates, by its broker's GUID and creation."""
+    if ledger.dialect.name != Connector.MSSQL:
+        return False
+    ask = scripts.parts("gate_leftover.sql")["where"]
+    with control.gates() as session:
+        return texts(session.query(ask)) == texts(
+            ledger.read(lambda connection: [tuple(row) for row in connection.exec_driver_sql(ask)])
+        )
 
 
 def leftover_names(control: MssqlControl) -> list[str]:

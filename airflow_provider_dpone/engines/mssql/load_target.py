@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.contracts.columns import TableAggregates
@@ -12,8 +11,8 @@ from airflow_provider_dpone.contracts.loads import LoadRecord, TargetBaseline, T
 from airflow_provider_dpone.contracts.ports import GateKey, IssuedCredential, PrincipalJournal
 from airflow_provider_dpone.contracts.publication import Content
 from airflow_provider_dpone.engines.mssql import staging as staging_table
-from airflow_provider_dpone.engines.mssql.control import MssqlControl
-from airflow_provider_dpone.engines.mssql.gate import MssqlGate, leftover_names
+from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession
+from airflow_provider_dpone.engines.mssql.gate import MssqlGate, holds_gates, ledger_batch, leftover_names
 from airflow_provider_dpone.engines.mssql.load_writer import MssqlLoadWriter
 from airflow_provider_dpone.engines.mssql.place import place
 from airflow_provider_dpone.engines.mssql.policy import require_enrolled, require_place
@@ -27,6 +26,7 @@ from airflow_provider_dpone.engines.mssql.target import (
     types_of,
 )
 from airflow_provider_dpone.engines.sql.rights import WorkerRights
+from airflow_provider_dpone.ledger.transaction import Ledger
 from airflow_provider_dpone.transfer.convert import Conversion
 from airflow_provider_dpone.transfer.meter import StorageNumbers
 
@@ -34,7 +34,7 @@ from airflow_provider_dpone.transfer.meter import StorageNumbers
 class MssqlTarget:
     """One dedicated SQL Server database behind a controller's connection.
 
-    :param ledger_batch: sends one batch on the ledger's connection, when the ledger is where the gates are.
+    :param ledger: the ledger, which makes logins in its own transactions when it is where the gates are.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class MssqlTarget:
         policy: MssqlGatePolicy,
         *,
         stand_in: bool = False,
-        ledger_batch: Callable[[Any, str], object] | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.control = control
         self.policy = policy
         self._stand_in = stand_in
-        self._ledger_batch = ledger_batch
+        self._ledger = ledger
 
     def service_id(self) -> str:
         """The incarnation of the database."""
@@ -63,7 +63,8 @@ class MssqlTarget:
     ) -> MssqlGate:
         """The gate of one attempt on the database."""
         gate = MssqlGate(self.control, enrolment, key, journal, self.policy, checkpoint=checkpoint)
-        gate.ledger_batch = self._ledger_batch
+        if self._ledger is not None and holds_gates(self._ledger, self.control):
+            gate.ledger_batch = ledger_batch
         return gate
 
     def leftover_names(self) -> list[str]:
@@ -119,7 +120,7 @@ class MssqlLoads:
             fingerprint=content.row_sum if content else "missing",
         )
 
-    def _content(self, session: Any, name: str, number: str) -> Content:
+    def _content(self, session: MssqlSession, name: str, number: str) -> Content:
         columns = [column for column in described_columns(session, number) if not column["is_computed"]]
         types = {n: kind for n, kind in types_of(columns).items() if kind.family != "Refused"}
         return staging_table.table_content(session, types, self._schema, name)
