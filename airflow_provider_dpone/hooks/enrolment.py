@@ -82,8 +82,8 @@ def enrol_targets(
 
         guard, managed = enrol_database(mssql_control(conn_id), ledger, schemas=schemas, **accept)
         return [(", ".join(managed.managed_schemas), guard, managed)]
-    control = PostgresControl(source_params(conn_id))
+    params = source_params(conn_id)
     for schema in schemas:
-        guard, managed = enrol_schema(control, ledger, schema=schema, **accept)
+        guard, managed = enrol_schema(PostgresControl(params), ledger, schema=schema, **accept)
         found.append((schema, guard, managed))
     return found

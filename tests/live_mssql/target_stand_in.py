@@ -145,11 +145,16 @@ _UTF8_LENGTH: Final = "pg_catalog.octet_length(CAST({v} AS text))"
 _PARTS: Final = scripts.parts
 _RUN: Final = control.MssqlSession._run
 _LAYOUT: Final = install.layout
+_POLICY: Final = policy.require_policy
 
 
-def use(patch: pytest.MonkeyPatch, *, exact_layout: bool = False) -> None:
-    """Put the replacements in place for one test."""
+def use(patch: pytest.MonkeyPatch, *, exact: bool = False) -> None:
+    """Put the replacements in place for one test.
+
+    :param exact: read layout and policy at every look, as the product does; it takes many seconds there.
+    """
     layouts: dict[str, str] = {}
+    judged: set[str] = set()
 
     def run(self: control.MssqlSession, sql: str, values: Any) -> Any:
         sql = rewritten(sql)
@@ -166,10 +171,18 @@ def use(patch: pytest.MonkeyPatch, *, exact_layout: bool = False) -> None:
 
     def layout(controlled: control.MssqlControl) -> str:
         name = controlled.params.database
-        if exact_layout or name not in layouts:
+        if exact or name not in layouts:
             layouts[name] = _LAYOUT(controlled)
         return layouts[name]
 
+    def require_policy(session: control.MssqlSession, **rules: Any) -> None:
+        key = repr((session._params.database, sorted(rules.items())))
+        if exact or key not in judged:
+            _POLICY(session, **rules)
+            judged.add(key)
+
+    for module in (policy, enrolment):
+        patch.setattr(module, "require_policy", require_policy)
     patch.setattr(scripts, "parts", parts)
     patch.setattr(control.MssqlSession, "_run", run)
     for module in (install, policy, enrolment):
