@@ -302,3 +302,6 @@ authority_log = Table(
     _now("recorded_at"),
     UniqueConstraint("environment", "kind", "revision", name="uq_authority_revision"),
 )
+
+#: Names no other table or view of the control database may have: ours, and the earlier system's.
+TABLE_NAMES: Final = tuple(sorted({table.name for table in metadata.sorted_tables} | set(LEGACY_TABLES)))
