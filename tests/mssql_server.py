@@ -83,6 +83,10 @@ class StandInDialect(MssqlDialect):
         """It cannot grant the right to see definitions, nor let a database's owner fill a role."""
         return [g for g in super().grants(runtime_role) if "VIEW DEFINITION" not in g and "ADD MEMBER" not in g]
 
+    def provisioner_grants(self, role: str) -> list[str]:
+        """As :meth:`grants`."""
+        return [g for g in super().provisioner_grants(role) if "VIEW DEFINITION" not in g and "ADD MEMBER" not in g]
+
     def _constraint(self, found: Diagnostic) -> str:
         """It adds the table and a hash to the name of an index."""
         name = super()._constraint(found)

@@ -26,12 +26,14 @@ def install(
     *,
     family: Family,
     runtime_role: str,
+    provisioner_role: str | None = None,
     service_id: uuid.UUID | None = None,
 ) -> uuid.UUID:
     """Create the ledger in an empty control database and return its new service id.
 
     :param connect: opens a connection as the administrator who will own the ledger.
     :param runtime_role: existing role that running tasks use; it gets the least rights that do.
+    :param provisioner_role: existing role that records trust policies and registers grants, and nothing else.
     :raises LedgerExists: a table of ours, the schema, or a legacy writable table name is already there.
     """
     service_id = service_id or uuid.uuid4()
@@ -45,7 +47,8 @@ def install(
                     f"the control database already has {', '.join(found)}; installation never adopts what exists",
                     found=found,
                 )
-            for statement in [*dialect.ddl(), *dialect.grants(runtime_role)]:
+            provisioning = [] if provisioner_role is None else dialect.provisioner_grants(provisioner_role)
+            for statement in [*dialect.ddl(), *dialect.grants(runtime_role), *provisioning]:
                 connection.exec_driver_sql(statement)
             dialect.begin(connection)
             dialect.lock(connection)
