@@ -34,6 +34,9 @@ def add_commands(commands: Any) -> None:
     from airflow_provider_dpone.cli.attempts import add_attempt_commands
 
     add_attempt_commands(commands)
+    from airflow_provider_dpone.cli.authority import add_authority_commands
+
+    add_authority_commands(commands)
     from airflow_provider_dpone.local.cli import add_local_parser
 
     add_local_parser(commands)
@@ -103,6 +106,9 @@ def _add_ledger(commands: Any) -> None:
     install = actions.add_parser("install", help="create the ledger in an empty control database (administrator)")
     add_control(install, "dpone_control_admin")
     install.add_argument("--runtime-role", required=True, help="existing role that running tasks use")
+    install.add_argument(
+        "--provisioner-role", help="existing role that records trust policies and registers grants, and nothing else"
+    )
     install.add_argument("--family", choices=("nonproduction", "production"), default="nonproduction")
     install.set_defaults(handler=_install)
     ddl = actions.add_parser("ddl", help="print the DDL without running it")
@@ -120,6 +126,7 @@ def _install(options: argparse.Namespace) -> None:
         PostgresDialect(),
         family=Family(options.family),
         runtime_role=options.runtime_role,
+        provisioner_role=options.provisioner_role,
     )
     print(f"installed ledger {service_id} of family {options.family}")
     print(f'pin it: put {{"service_id": "{service_id}"}} into the extra of the control connection')

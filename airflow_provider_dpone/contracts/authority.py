@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Annotated, ClassVar, Final, Literal
 
+import yaml
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -314,3 +315,44 @@ def private_key(pem: bytes) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise DocumentInvalid("the private key is not an Ed25519 key")
     return key
+
+
+def policy_from(raw: bytes, *, environment: str, previous: TrustPolicy | None) -> TrustPolicy:
+    """The trust policy that a person's YAML or JSON describes, as the successor of another.
+
+    Members are those of :class:`TrustPolicy` without what follows from the predecessor; a signer is ``key`` (its public
+    key in PEM form) and ``phases``. What is left out stays as it was; only ``revocation_epoch`` may be in a first one.
+
+    :raises DocumentInvalid: not YAML, or names the member that does not fit.
+    """
+    try:
+        given = yaml.safe_load(raw)
+    except yaml.YAMLError as error:
+        raise DocumentInvalid("the policy is no YAML or JSON") from error
+    if not isinstance(given, dict):
+        raise DocumentInvalid("the policy is not a mapping of members")
+    members: dict[str, object] = {"revocation_epoch": 0} if previous is None else dict(previous)
+    if "signers" in given:
+        given["signers"] = tuple(sorted(_signer(one) for one in given["signers"] or ()))
+    if "ceilings" in given:
+        given["ceilings"] = Ceilings.of(**given["ceilings"])
+    derived = {"schema_name", "family", "environment", "revision", "previous_sha256"} & set(given)
+    if derived:
+        raise DocumentInvalid(f"{', '.join(sorted(derived))}: not given, but derived from the policy in force")
+    return TrustPolicy.of(
+        **members
+        | given
+        | {
+            "family": Family.NONPRODUCTION,
+            "environment": environment,
+            "revision": 1 if previous is None else previous.revision + 1,
+            "previous_sha256": None if previous is None else previous.digest(),
+        }
+    )
+
+
+def _signer(given: object) -> Signer:
+    if not isinstance(given, dict) or set(given) != {"key", "phases"}:
+        raise DocumentInvalid("a signer has `key` and `phases`")
+    key = public_key(str(given["key"]).encode())
+    return Signer.of(key_id=key_id(key), public_key=key.public_bytes_raw().hex(), phases=tuple(sorted(given["phases"])))
