@@ -42,10 +42,6 @@ from tests.cutting_proxy import CuttingProxy
 from tests.ledger_engines import driver_errors
 
 BUNDLE = b"originals"
-_LOCK = (
-    "DECLARE @granted int; EXEC @granted = sp_getapplock @Resource = N'dpone_ledger', @LockMode = N'Exclusive',"
-    " @LockOwner = N'Transaction', @LockTimeout = 0, @DbPrincipal = N'dpone_ledger'; SELECT @granted"
-)
 
 
 def _registered(world: AuthorityWorld, signed: SignedGrant, bundle: bytes = BUNDLE) -> str:
@@ -521,7 +517,7 @@ def session_options_are_enforced(world: AuthorityWorld) -> None:
     for option in ("ARITHABORT OFF", "NUMERIC_ROUNDABORT ON"):
         with opened(world.database.connect_admin()) as connection:
             batch(connection, f"SET ANSI_WARNINGS OFF; SET {option}; BEGIN TRANSACTION;")
-            batch(connection, _LOCK)
+            batch(connection, world.lock("Exclusive"))
             with pytest.raises(pyodbc_error()) as caught:
                 batch(
                     connection,

@@ -87,6 +87,15 @@ class AuthorityWorld:
     def stand_in(self) -> bool:
         return self.database.engine == "mssql" and self.database.under_test.stand_in  # type: ignore[attr-defined]
 
+    def lock(self, mode: str) -> str:
+        """T-SQL that takes the ledger lock; a stand-in's locks are the whole server's and so carry the database."""
+        name = "CONCAT(N'dpone_ledger ', DB_NAME())" if self.stand_in else "N'dpone_ledger'"
+        return (
+            f"DECLARE @granted int; DECLARE @name nvarchar(255); SET @name = {name};"
+            f" EXEC @granted = sp_getapplock @Resource = @name, @LockMode = N'{mode}', @LockOwner = N'Transaction',"
+            " @LockTimeout = 0, @DbPrincipal = N'dpone_ledger'; SELECT @granted AS granted"
+        )
+
     @property
     def denied(self) -> str:
         """How a missing right shows. A server that only speaks T-SQL has one number for most refusals."""

@@ -15,7 +15,7 @@ import pyodbc
 from sqlalchemy import Connection, Engine, event
 
 from airflow_provider_dpone.contracts.states import Family
-from airflow_provider_dpone.ledger.dialects.base import Pins
+from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins
 from airflow_provider_dpone.ledger.dialects.mssql import MssqlDialect
 from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import Diagnostic
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
@@ -40,6 +40,23 @@ class StandInDialect(MssqlDialect):
     def __init__(self, *, exact: bool = False) -> None:
         super().__init__()
         self._exact = exact
+
+    def _placed(self, sql: str) -> str:
+        """Its application locks are the whole server's, not a database's: name the database in them."""
+        mine = "CONCAT(N'dpone_ledger ', DB_NAME()), N'Transaction'"
+        return super()._placed(sql).replace("N'dpone_ledger', N'Transaction'", mine)
+
+    def lock(self, connection: Connection) -> str:
+        """As in ``lock.sql``, under that name."""
+        [(granted,)] = self._rows(
+            connection,
+            "DECLARE @granted int; DECLARE @name nvarchar(255); SET @name = CONCAT(N'dpone_ledger ', DB_NAME());"
+            " EXEC @granted = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction',"
+            " @LockTimeout = 15000, @DbPrincipal = N'dpone_ledger'; SELECT @granted AS granted",
+        )
+        if granted < 0:
+            raise Fault(Failure.BUSY, "ledger_lock")
+        return self.transaction_id(connection)
 
     def engine(self, connect: Callable[[], pyodbc.Connection]) -> Engine:
         """It cannot look a binary up in a list or a subquery; the same question asked in other words."""
@@ -72,7 +89,7 @@ class StandInDialect(MssqlDialect):
         marked = self._rows(
             connection,
             "SELECT CONCAT(pg_catalog.txid_current(), N'/', @@TRANCOUNT, N'/',"
-            " APPLOCK_MODE(N'dbo', N'dpone_ledger', N'Transaction')) AS marked;",
+            " APPLOCK_MODE(N'dbo', CONCAT(N'dpone_ledger ', DB_NAME()), N'Transaction')) AS marked;",
         )
         return str(marked[0][0])
 
@@ -187,6 +204,14 @@ def opened(connection: pyodbc.Connection) -> Iterator[pyodbc.Connection]:
         yield connection
     finally:
         connection.close()
+
+
+def drop(database: MssqlLedgerDatabase, *logins: str) -> None:
+    """What :func:`create` made, as far as nobody is connected to it any more."""
+    with opened(database.under_test.connect()) as connection:
+        batch(connection, f"DROP DATABASE {database.dbname}")
+        for login in (database.runtime_role, database.admin_role, *logins):
+            batch(connection, f"DROP LOGIN {login}")
 
 
 def create(under_test: MssqlServer, *, installed: bool = True) -> MssqlLedgerDatabase:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,10 @@ collect_ignore_glob = [] if "mssql" in LEDGERS else ["test_*.py"]
 
 
 @pytest.fixture
-def authority(empty_mssql_ledger_database: MssqlLedgerDatabase) -> AuthorityWorld:
+def authority(empty_mssql_ledger_database: MssqlLedgerDatabase) -> Iterator[AuthorityWorld]:
     """A ledger with a provisioner, for trust and grants."""
-    from tests import authority_world
+    from tests import authority_world, mssql_server
 
-    return authority_world.create(empty_mssql_ledger_database)  # type: ignore[arg-type]
+    world = authority_world.create(empty_mssql_ledger_database)  # type: ignore[arg-type]
+    yield world
+    mssql_server.drop(empty_mssql_ledger_database, world.provisioner)
