@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from tests.mssql_server import MssqlLedgerDatabase, MssqlServer
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A case of a closed inventory carries its id into the JUnit report."""
+    for item in items:
+        for marker in item.iter_markers("case"):
+            item.user_properties.append(("case", marker.args[0]))
+
+
 @pytest.fixture(scope="session")
 def clickhouse_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseUnderTest]:
     """One ClickHouse server: local, or the one named by DPONE_TEST_CLICKHOUSE_URL and DPONE_TEST_CLICKHOUSE_NATIVE."""

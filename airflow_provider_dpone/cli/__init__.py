@@ -34,6 +34,9 @@ def add_commands(commands: Any) -> None:
     from airflow_provider_dpone.cli.attempts import add_attempt_commands
 
     add_attempt_commands(commands)
+    from airflow_provider_dpone.cli.authority import add_authority_commands
+
+    add_authority_commands(commands)
     from airflow_provider_dpone.local.cli import add_local_parser
 
     add_local_parser(commands)
@@ -109,6 +112,10 @@ def _add_ledger(commands: Any) -> None:
     for action in (install, provision):
         add_control(action, "dpone_control_admin")
         action.add_argument("--runtime-role", required=True, help="existing role that running tasks use")
+        action.add_argument(
+            "--provisioner-role",
+            help="existing role that records trust policies and registers grants, and nothing else",
+        )
         action.add_argument("--family", choices=("nonproduction", "production"), default="nonproduction")
     ddl = actions.add_parser("ddl", help="print the DDL without running it")
     ddl.add_argument("--engine", choices=("postgres", "mssql"), default="postgres", help="of the control database")
@@ -123,7 +130,11 @@ def _install(options: argparse.Namespace) -> None:
 
     hook = DponeControlHook(options.control_conn_id)
     service_id = (provision if options.provision_only else install)(
-        hook.connector(), hook.dialect(), family=Family(options.family), runtime_role=options.runtime_role
+        hook.connector(),
+        hook.dialect(),
+        family=Family(options.family),
+        runtime_role=options.runtime_role,
+        provisioner_role=options.provisioner_role,
     )
     print(f"installed ledger {service_id} of family {options.family}")
     print(f'pin it: put {{"service_id": "{service_id}"}} into the extra of the control connection')

@@ -22,12 +22,14 @@ def install(
     *,
     family: Family,
     runtime_role: str,
+    provisioner_role: str | None = None,
     service_id: uuid.UUID | None = None,
 ) -> uuid.UUID:
     """Create the ledger in an empty control database and return its new service id.
 
     :param connect: opens a connection as the administrator who will own the ledger.
     :param runtime_role: existing role that running tasks use; it gets the least rights that do.
+    :param provisioner_role: existing role that records trust policies and registers grants, and nothing else.
     :raises LedgerExists: a table of ours, the schema, or a legacy writable table name is already there.
     """
     with _administrator(connect, dialect) as connection:
@@ -39,7 +41,7 @@ def install(
             )
         for statement in dialect.ddl():
             connection.exec_driver_sql(statement)
-        return _provision(connection, dialect, family, runtime_role, service_id)
+        return _provision(connection, dialect, family, runtime_role, provisioner_role, service_id)
 
 
 def provision(
@@ -48,6 +50,7 @@ def provision(
     *,
     family: Family,
     runtime_role: str,
+    provisioner_role: str | None = None,
     service_id: uuid.UUID | None = None,
 ) -> uuid.UUID:
     """Make the ledger's one identity over tables that a rendered script made; return its new service id.
@@ -59,7 +62,7 @@ def provision(
     with _administrator(connect, dialect) as connection:
         if dialect.begin(connection) is not None:
             raise LedgerExists("this ledger has its identity already; it is given once")
-        return _provision(connection, dialect, family, runtime_role, service_id)
+        return _provision(connection, dialect, family, runtime_role, provisioner_role, service_id)
 
 
 @contextmanager
@@ -74,10 +77,16 @@ def _administrator(connect: Callable[[], Any], dialect: Dialect) -> Iterator[Con
 
 
 def _provision(
-    connection: Connection, dialect: Dialect, family: Family, runtime_role: str, service_id: uuid.UUID | None
+    connection: Connection,
+    dialect: Dialect,
+    family: Family,
+    runtime_role: str,
+    provisioner_role: str | None,
+    service_id: uuid.UUID | None,
 ) -> uuid.UUID:
     service_id = service_id or uuid.uuid4()
-    for statement in dialect.grants(runtime_role):
+    provisioning = [] if provisioner_role is None else dialect.provisioner_grants(provisioner_role)
+    for statement in [*dialect.grants(runtime_role), *provisioning]:
         connection.exec_driver_sql(statement)
     dialect.begin(connection)
     dialect.lock(connection)

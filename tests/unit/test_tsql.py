@@ -17,6 +17,8 @@ ROOT: Final = Path(airflow_provider_dpone.__file__).parent
 FILES: Final = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.rglob("mssql/*.sql"))
 UNPARSED: Final[dict[str, str]] = {
     "ledger/dialects/mssql/roles.sql": "rights on a SCHEMA:: securable and members of roles are kept as text",
+    "ledger/dialects/mssql/authority.sql": "THROW inside IF, and with it the trigger around it, is kept as text",
+    "ledger/dialects/mssql/provisioner.sql": "rights on a SCHEMA:: securable and members of roles are kept as text",
     "ledger/dialects/mssql/rules.sql": "THROW inside IF, and with it the trigger around it, is kept as text",
 }
 

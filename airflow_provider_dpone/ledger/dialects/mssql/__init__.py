@@ -160,13 +160,16 @@ class MssqlDialect:
             indexes = sorted(table.indexes, key=str)
             parts: list[CreateTable | CreateIndex] = [CreateTable(table), *(CreateIndex(index) for index in indexes)]
             statements += [str(part.compile(dialect=dialect)).strip().replace("dpone.", "[dpone].") for part in parts]
-        statements += [*batches(_sql("checks.sql")), *batches(_sql("rules.sql"))]
+        statements += [*batches(_sql("checks.sql")), *batches(_sql("rules.sql")), *batches(_sql("authority.sql"))]
         return [self._placed(statement) for statement in statements]
 
     def grants(self, runtime_role: str) -> list[str]:
         """Rights of the role a running task uses."""
-        quoted = runtime_role.replace("]", "]]")
-        return batches(self._text("roles.sql").replace("/*runtime*/", quoted))
+        return batches(self._text("roles.sql").replace("/*runtime*/", runtime_role.replace("]", "]]")))
+
+    def provisioner_grants(self, role: str) -> list[str]:
+        """Rights of the role that records trust policies and registers grants, and does nothing else."""
+        return batches(self._text("provisioner.sql").replace("/*provisioner*/", role.replace("]", "]]")))
 
     def script(self) -> str:
         """The schema as ``GO`` batches for people who run DDL themselves; with anything in its way none is executed."""

@@ -39,7 +39,7 @@ _RULES: Final = {
     "principal": "principal_rule",
     "dispatch": "dispatch_rule",
     "publication": "publication_rule",
-    "authority_log": "append_only",
+    "authority_log": "authority_log_rule",
 }
 
 
@@ -59,6 +59,7 @@ class PostgresDialect:
     def __init__(self, control_schema: str = SCHEMA) -> None:
         self.control_schema = plain_name(control_schema)
         self._layout = self._text("layout.sql")
+        self._identity = self._text("identity.sql")
 
     def _text(self, name: str) -> str:
         return self._placed(_sql(name))
@@ -103,15 +104,12 @@ class PostgresDialect:
 
     def lock(self, connection: Connection) -> str:
         """Take the ledger lock for this transaction and return the transaction's identity."""
-        return str(
-            connection.exec_driver_sql(
-                "SELECT pg_current_xact_id()::text FROM pg_advisory_xact_lock(%s, %s)", LOCK_KEY
-            ).scalar_one()
-        )
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s, %s)", LOCK_KEY)
+        return self.transaction_id(connection)
 
     def transaction_id(self, connection: Connection) -> str:
-        """Identity of the transaction now open."""
-        return str(connection.exec_driver_sql("SELECT pg_current_xact_id()::text").scalar_one())
+        """Identity of the transaction now open, and how it holds the ledger lock."""
+        return str(connection.exec_driver_sql(self._identity).scalar_one())
 
     def classify(self, error: BaseException) -> tuple[Failure, str]:
         """What a driver error means: the failure and the name of the rule or constraint."""
@@ -156,7 +154,7 @@ class PostgresDialect:
         for table in metadata.sorted_tables:
             statements.append(str(CreateTable(table).compile(dialect=dialect)).strip())
             statements += [str(CreateIndex(index).compile(dialect=dialect)) for index in sorted(table.indexes, key=str)]
-        statements.append(_sql("rules.sql"))
+        statements += [_sql("rules.sql"), _sql("authority.sql")]
         statements.append(_sql("checks.sql"))
         trigger = _sql("triggers.sql")
         statements += [trigger.format(table=table, rule=rule) for table, rule in _RULES.items()]
@@ -170,4 +168,12 @@ class PostgresDialect:
 
     def grants(self, runtime_role: str) -> list[str]:
         """Rights of the role a running task uses."""
-        return [self._text("roles.sql").format(runtime='"' + runtime_role.replace('"', '""') + '"')]
+        return [self._text("roles.sql").format(runtime=_quoted(runtime_role))]
+
+    def provisioner_grants(self, role: str) -> list[str]:
+        """Rights of the role that records trust policies and registers grants, and does nothing else."""
+        return [self._text("provisioner.sql").format(provisioner=_quoted(role))]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
