@@ -54,6 +54,7 @@ class SnapshotWorld:
     other_source: Source | None = None
     """A source of another kind, in place of the PostgreSQL one."""
     source_schema: str = "public"
+    declared_source_bytes: int = 1 << 32
 
     def __post_init__(self) -> None:
         self.source_db = self.postgres.fresh_database("source")
@@ -116,7 +117,7 @@ class SnapshotWorld:
         return WorkloadDeclaration(
             workload_id=f"dag.{table}", constituent="native", kind="snapshot", source_conn_id="src",
             source_relation=source or f"{self.source_schema}.{table}", target_conn_id="dwh",
-            target_relation=f"{self.database}.{table}", control_conn_id="control", options={"max_source_bytes": 1 << 32},
+            target_relation=f"{self.database}.{table}", control_conn_id="control", options={"max_source_bytes": self.declared_source_bytes},
         )  # fmt: skip
 
     def activate(self, *tables: str) -> None:
