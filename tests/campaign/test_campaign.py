@@ -21,7 +21,10 @@ import pytest
 from tests import ledger_database
 from tests.campaign.loads import LoadSweep
 from tests.campaign.snapshots import SnapshotSweep
-from tests.campaign.sweep import KINDS, Strike, Sweep, swept
+from tests.campaign.strikes import Strike
+from tests.campaign.sweep import Sweep, swept
+
+KINDS=()
 from tests.schema_world import SchemaWorld
 from tests.servers import ClickHouseUnderTest, PostgresUnderTest
 from tests.snapshot_world import SnapshotWorld
