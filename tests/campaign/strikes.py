@@ -45,6 +45,8 @@ class Strike:
     number: int
     label: str
     kind: str
+    opening: bool = False
+    """At the first connection opened from there on: a later try says more than the one that was traced."""
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.end} message {self.number} ({self.label})"
@@ -82,13 +84,18 @@ def covering(trace: dict[str, list[Message]], changing: tuple[str, ...], struck_
 
 
 def every_pair(trace: dict[str, list[Message]]) -> list[Strike]:
-    """Every message with every fault. A request is sent again only where intermediaries do that: over HTTP."""
+    """Every message with every fault.
+
+    A request is sent again only where intermediaries do that: over HTTP. Standing still inside a ledger transaction
+    keeps its lock until the server ends the session; that is struck by the covering selection.
+    """
     kinds = sorted({*_CHANGE, *_TURN, "freeze"})
     return [
         Strike(end, message.number, message.label, kind)
         for end, messages in trace.items()
         for message in messages
         for kind in (*kinds, *(("twice",) if end == "http" else ()))
+        if kind not in ("freeze", "late") or end != "ledger" or message.opens
     ]
 
 
@@ -99,7 +106,7 @@ def where_a_worker_may_stand_still(trace: dict[str, list[Message]]) -> list[Stri
     the covering selection.
     """
     return [
-        Strike(end, message.number, message.label, "freeze")
+        Strike(end, message.number, message.label, "freeze", opening=message.opens)
         for end, messages in trace.items()
         for message in messages
         if end != "ledger" or message.opens

@@ -192,7 +192,7 @@ class Sweep:
 
         for proxy in line.values():
             proxy.arm(None)
-        line[strike.end].arm(Fault(ON_WIRE[strike.kind], strike.number, act))
+        line[strike.end].arm(Fault(ON_WIRE[strike.kind], strike.number, strike.opening, act))
         process.append(self._attempt(run_id, try_number, line))
         return Worker(strike, line, process[0], reached)
 

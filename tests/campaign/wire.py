@@ -56,7 +56,13 @@ class Fault:
 
     kind: str
     at: int
+    opening: bool = False
+    """Strike the first message from ``at`` on that opens a connection."""
     reached: Callable[[], None] = lambda: None
+
+    def strikes(self, message: Message) -> bool:
+        """Whether this is the one."""
+        return (message.number >= self.at and message.opens) if self.opening else message.number == self.at
 
 
 @dataclass
@@ -171,11 +177,8 @@ class FaultProxy:
             message = Message(number, label(data), link.first)
             self.trace.append(message)
             link.first = False
-            fault = self._fault
-            if fault is None or self.struck or fault.at != number:
-                fault = None
-            else:
-                self.struck = True
+            fault = self._fault if not self.struck and self._fault and self._fault.strikes(message) else None
+            self.struck = self.struck or fault is not None
         if self.pace is not None:
             self.pace(message)
         return fault
