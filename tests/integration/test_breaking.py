@@ -107,7 +107,9 @@ def test_an_earlier_instance_that_starts_late_neither_fences_nor_outruns_its_suc
         orders.cell("orders", try_number=1, task_instance_id=instance_id(1_000_000)).run()
     assert orders.exchanges() == 1
     _settled(orders, succeeded=1)
-    recreated = orders.cell("orders", try_number=1, task_instance_id=instance_id(3_000_000)).run()  # a run deleted and made again
+    recreated = orders.cell(
+        "orders", try_number=1, task_instance_id=instance_id(3_000_000)
+    ).run()  # a run deleted and made again
     assert (recreated.state, recreated.reused) == ("PUBLISHED", False)
 
 
