@@ -255,6 +255,42 @@ class ActivationStale(Refused):
     code = "DPONE_ACTIVATION_STALE"
 
 
+class TrustMissing(Refused):
+    """The ledger has no trust policy for this environment, so nobody may sign a grant for it."""
+
+    code = "DPONE_TRUST_MISSING"
+
+
+class TrustChanged(Refused):
+    """The trust policy in force is another than the one this was made against; nothing was recorded."""
+
+    code = "DPONE_TRUST_CHANGED"
+
+
+class TrustRefused(Refused):
+    """A trust policy cannot be recorded: a production ledger, or its revocation epoch would decrease."""
+
+    code = "DPONE_TRUST_REFUSED"
+
+
+class GrantRefused(Refused):
+    """A grant authorises nothing here; ``details`` carries ``reason``. Nothing was recorded or reserved."""
+
+    code = "DPONE_GRANT_REFUSED"
+
+
+class GrantConsumed(Refused):
+    """A grant id, or the run a qualification is for, was registered before with something else."""
+
+    code = "DPONE_GRANT_CONSUMED"
+
+
+class GrantMissing(Refused):
+    """The trust policy demands a grant, and no registered one admits this attempt now; nothing was reserved."""
+
+    code = "DPONE_GRANT_MISSING"
+
+
 class PhysicalConflict(Refused):
     """Bindings or names of a release are physically one place or one relation, or a claimed place is another."""
 

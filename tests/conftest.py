@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from tests.mssql_server import MssqlLedgerDatabase, MssqlServer
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A case of a closed inventory carries its id into the JUnit report."""
+    for item in items:
+        for marker in item.iter_markers("case"):
+            item.user_properties.append(("case", marker.args[0]))
+
+
 @pytest.fixture(scope="session")
 def clickhouse_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseUnderTest]:
     """One ClickHouse server: local, or the one named by DPONE_TEST_CLICKHOUSE_URL and DPONE_TEST_CLICKHOUSE_NATIVE."""
@@ -60,19 +67,20 @@ def mssql_server() -> MssqlServer:
 
 
 @pytest.fixture
-def mssql_ledger_database(mssql_server: MssqlServer) -> MssqlLedgerDatabase:
+def mssql_ledger_database(empty_mssql_ledger_database: MssqlLedgerDatabase) -> MssqlLedgerDatabase:
     """A fresh control database with an installed ledger on SQL Server."""
-    from tests import mssql_server as mssql
-
-    return mssql.create(mssql_server)
+    empty_mssql_ledger_database.install()
+    return empty_mssql_ledger_database
 
 
 @pytest.fixture
-def empty_mssql_ledger_database(mssql_server: MssqlServer) -> MssqlLedgerDatabase:
+def empty_mssql_ledger_database(mssql_server: MssqlServer) -> Iterator[MssqlLedgerDatabase]:
     """A fresh control database without a ledger on SQL Server."""
     from tests import mssql_server as mssql
 
-    return mssql.create(mssql_server, installed=False)
+    database = mssql.create(mssql_server)
+    yield database
+    database.drop()
 
 
 @pytest.fixture

@@ -8,19 +8,19 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import pyodbc
 from sqlalchemy import Connection, Engine, event
 
 from airflow_provider_dpone.contracts.states import Family
-from airflow_provider_dpone.ledger.dialects.base import Pins
+from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins
 from airflow_provider_dpone.ledger.dialects.mssql import MssqlDialect
 from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import Diagnostic
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
 from airflow_provider_dpone.ledger.install import install
-from airflow_provider_dpone.ledger.schema import metadata
+from airflow_provider_dpone.ledger.schema import SCHEMA, metadata
 from airflow_provider_dpone.ledger.transaction import Ledger
 
 DSN: Final = os.environ.get("DPONE_TEST_MSSQL_DSN", "")
@@ -37,9 +37,26 @@ class StandInDialect(MssqlDialect):
 
     _layouts: ClassVar[dict[str, bytes]] = {}
 
-    def __init__(self, *, exact: bool = False) -> None:
-        super().__init__()
+    def __init__(self, control_schema: str = SCHEMA, *, exact: bool = False) -> None:
+        super().__init__(control_schema)
         self._exact = exact
+
+    def _placed(self, sql: str) -> str:
+        """Its application locks are the whole server's, not a database's: name the database in them."""
+        mine = "CONCAT(N'dpone_ledger ', DB_NAME()), N'Transaction'"
+        return super()._placed(sql).replace("N'dpone_ledger', N'Transaction'", mine)
+
+    def lock(self, connection: Connection) -> str:
+        """As in ``lock.sql``, under that name."""
+        [(granted,)] = self._rows(
+            connection,
+            "DECLARE @granted int; DECLARE @name nvarchar(255); SET @name = CONCAT(N'dpone_ledger ', DB_NAME());"
+            " EXEC @granted = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction',"
+            " @LockTimeout = 15000, @DbPrincipal = N'dpone_ledger'; SELECT @granted AS granted",
+        )
+        if granted < 0:
+            raise Fault(Failure.BUSY, "ledger_lock")
+        return self.transaction_id(connection)
 
     def engine(self, connect: Callable[[], pyodbc.Connection]) -> Engine:
         """It cannot look a binary up in a list or a subquery; the same question asked in other words."""
@@ -64,7 +81,8 @@ class StandInDialect(MssqlDialect):
         if self._exact:
             return super().begin(connection)
         found = self._rows(
-            connection, "SELECT schema_version, service_id, family, layout_sha256 FROM dpone.ledger_meta"
+            connection,
+            f"SELECT schema_version, service_id, family, layout_sha256 FROM {self.control_schema}.ledger_meta",
         )
         return Pins(found[0][0], uuid.UUID(str(found[0][1])), found[0][2], bytes(found[0][3])) if found else None
 
@@ -72,7 +90,7 @@ class StandInDialect(MssqlDialect):
         marked = self._rows(
             connection,
             "SELECT CONCAT(pg_catalog.txid_current(), N'/', @@TRANCOUNT, N'/',"
-            " APPLOCK_MODE(N'dbo', N'dpone_ledger', N'Transaction')) AS marked;",
+            " APPLOCK_MODE(N'dbo', CONCAT(N'dpone_ledger ', DB_NAME()), N'Transaction')) AS marked;",
         )
         return str(marked[0][0])
 
@@ -82,6 +100,10 @@ class StandInDialect(MssqlDialect):
     def grants(self, runtime_role: str) -> list[str]:
         """It cannot grant the right to see definitions, nor let a database's owner fill a role."""
         return [g for g in super().grants(runtime_role) if "VIEW DEFINITION" not in g and "ADD MEMBER" not in g]
+
+    def provisioner_grants(self, role: str) -> list[str]:
+        """As :meth:`grants`."""
+        return [g for g in super().provisioner_grants(role) if "VIEW DEFINITION" not in g and "ADD MEMBER" not in g]
 
     def _constraint(self, found: Diagnostic) -> str:
         """It adds the table and a hash to the name of an index."""
@@ -142,6 +164,8 @@ class MssqlLedgerDatabase:
     commit_marker: bytes = "COMMIT TRANSACTION".encode("utf-16le")
     engine: str = "mssql"
     exact: bool = False
+    logins: list[str] = field(default_factory=list)
+    """Further logins a test made for it."""
 
     @property
     def host(self) -> str:
@@ -161,6 +185,23 @@ class MssqlLedgerDatabase:
         return self.under_test.connect(
             database=self.dbname, user=self.runtime_role, password=self.runtime_password, port=port
         )
+
+    def install(self) -> uuid.UUID:
+        """Install the ledger; its service id."""
+        service_id = install(
+            self.connect_admin, self.dialect(), family=Family.NONPRODUCTION, runtime_role=self.runtime_role
+        )
+        if self.under_test.stand_in:
+            with opened(self.under_test.connect(database=self.dbname)) as connection:
+                batch(connection, f"ALTER ROLE dpone_ledger ADD MEMBER {self.runtime_role}")
+        return service_id
+
+    def drop(self) -> None:
+        """Everything that was made for it, once nobody is connected to it any more."""
+        with opened(self.under_test.connect()) as connection:
+            batch(connection, f"DROP DATABASE {self.dbname}")
+            for login in (self.runtime_role, self.admin_role, *self.logins):
+                batch(connection, f"DROP LOGIN {login}")
 
     def admin(self) -> Ledger:
         return Ledger(self.connect_admin, self.dialect())
@@ -185,7 +226,7 @@ def opened(connection: pyodbc.Connection) -> Iterator[pyodbc.Connection]:
         connection.close()
 
 
-def create(under_test: MssqlServer, *, installed: bool = True) -> MssqlLedgerDatabase:
+def create(under_test: MssqlServer) -> MssqlLedgerDatabase:
     """A fresh database with both roles."""
     tag = secrets.token_hex(4)
     database = MssqlLedgerDatabase(
@@ -206,11 +247,4 @@ def create(under_test: MssqlServer, *, installed: bool = True) -> MssqlLedgerDat
     with opened(under_test.connect(database=database.dbname)) as connection:
         batch(connection, f"CREATE USER {database.runtime_role} FOR LOGIN {database.runtime_role}")
         batch(connection, f"ALTER AUTHORIZATION ON DATABASE::{database.dbname} TO {database.admin_role}")
-    if installed:
-        install(
-            database.connect_admin, database.dialect(), family=Family.NONPRODUCTION, runtime_role=database.runtime_role
-        )
-        if under_test.stand_in:
-            with opened(under_test.connect(database=database.dbname)) as connection:
-                batch(connection, f"ALTER ROLE dpone_ledger ADD MEMBER {database.runtime_role}")
     return database

@@ -35,6 +35,7 @@ from airflow_provider_dpone.enrolment.clickhouse import enrol
 from airflow_provider_dpone.hooks.clickhouse import ControllerLogin
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.transfer.source import Source
+from tests.builders import instance_id
 from tests.ledger_database import LedgerDatabase
 from tests.servers import ClickHouseUnderTest, PostgresUnderTest
 
@@ -54,6 +55,7 @@ class SnapshotWorld:
     other_source: Source | None = None
     """A source of another kind, in place of the PostgreSQL one."""
     source_schema: str = "public"
+    declared_source_bytes: int = 1 << 32
 
     def __post_init__(self) -> None:
         self.source_db = self.postgres.fresh_database("source")
@@ -116,7 +118,7 @@ class SnapshotWorld:
         return WorkloadDeclaration(
             workload_id=f"dag.{table}", constituent="native", kind="snapshot", source_conn_id="src",
             source_relation=source or f"{self.source_schema}.{table}", target_conn_id="dwh",
-            target_relation=f"{self.database}.{table}", control_conn_id="control", options={"max_source_bytes": 1 << 32},
+            target_relation=f"{self.database}.{table}", control_conn_id="control", options={"max_source_bytes": self.declared_source_bytes},
         )  # fmt: skip
 
     def activate(self, *tables: str) -> None:
@@ -169,7 +171,7 @@ class SnapshotWorld:
             environment="test",
             coordinates=TaskCoordinates(
                 dag_id="dag", run_id=run_id, task_id=f"{table}_keep", map_index=-1, try_number=try_number, max_tries=3,
-                task_instance_id=str(uuid.uuid4()),
+                task_instance_id=instance_id(),
             ),
             keep=keep,
         )  # fmt: skip
@@ -207,7 +209,7 @@ class SnapshotWorld:
             environment="test",
             coordinates=TaskCoordinates(
                 dag_id="dag", run_id=run_id, task_id=table, map_index=-1, try_number=try_number, max_tries=max_tries,
-                task_instance_id=task_instance_id or str(uuid.uuid4()),
+                task_instance_id=task_instance_id or instance_id(),
             ),
             limits=(limits or SnapshotLimits(max_source_bytes="4 GiB")).effective(),
             min_rows=min_rows,

@@ -15,6 +15,7 @@ from airflow_provider_dpone.contracts.states import ActivationState, AttemptStat
 from airflow_provider_dpone.errors import DponeError, LedgerMismatch
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore, StoredAttempt
+from airflow_provider_dpone.ledger.authority import AuthorityStore
 from airflow_provider_dpone.ledger.schema import attempt, principal
 from airflow_provider_dpone.ledger.transaction import Ledger, hexed
 
@@ -72,7 +73,7 @@ def _layout(ledger: Ledger) -> Iterator[Finding]:
 
 
 def _originals(ledger: Ledger) -> Iterator[Finding]:
-    for line in ledger.read(ledger.dialect.audit):
+    for line in [*ledger.read(ledger.dialect.audit), *AuthorityStore(ledger).audit()]:
         yield Finding(
             Severity.BAD,
             line.rpartition(" ")[0],

@@ -124,6 +124,9 @@ class AttemptProtocol(ABC, Generic[W, R]):
             with steps("admission", "asking for admission"):
                 self._attempt = self.world.attempts.admit_once(identity)
             steps.say(f"admitted as attempt {self._attempt[7:19]}")
+            granted = self.world.attempts.granted_seconds.get(self._attempt)
+            if granted is not None:
+                self.stop.expire_after(granted, f"its grant allows an attempt {granted} s")
             done = self.perform(self.admission.refreshed(admissible))  # from here on nobody else can move the guard
         except BaseException as error:
             if self._attempt is None and not isinstance(error, Exception):

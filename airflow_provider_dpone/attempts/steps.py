@@ -14,10 +14,12 @@ logger = logging.getLogger(__name__)
 
 
 class StopFlag:
-    """Set once by a signal, a time-out or a kill; never cleared."""
+    """Set once by a signal, a time-out, a kill or the end of the time a grant allows; never cleared."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._deadline: float | None = None
+        self._late = ""
         self.reason = ""
 
     def set(self, reason: str) -> None:
@@ -25,12 +27,18 @@ class StopFlag:
         self.reason = self.reason or reason
         self._event.set()
 
+    def expire_after(self, seconds: float, reason: str) -> None:
+        """Set by itself once so many seconds have passed."""
+        self._deadline, self._late = time.monotonic() + seconds, reason
+
     def is_set(self) -> bool:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            self.set(self._late)
         return self._event.is_set()
 
     def check(self) -> None:
         """:raises Stopped: the flag is set."""
-        if self._event.is_set():
+        if self.is_set():
             raise Stopped(f"the task was asked to stop ({self.reason}); nothing further was started")
 
 

@@ -77,6 +77,19 @@ class Document(BaseModel):
         return digest_of(self.wire())
 
     @classmethod
+    def of(cls, **members: Any) -> Self:
+        """A document from what a person gave.
+
+        :raises DocumentInvalid: names the member that is missing, unknown or out of range.
+        """
+        try:
+            return cls(**members)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or cls.__name__
+            raise DocumentInvalid(f"{where}: {first['msg']}", where=where) from error
+
+    @classmethod
     def parse(cls, raw: bytes) -> Self:
         """Read canonical bytes back, refusing anything that is not exactly what :meth:`wire` would write.
 

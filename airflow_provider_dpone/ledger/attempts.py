@@ -30,6 +30,7 @@ from airflow_provider_dpone.errors import (
     LedgerRule,
     ReleaseChanging,
 )
+from airflow_provider_dpone.ledger.authority import Clock, admit_under_grant, utc_clock
 from airflow_provider_dpone.ledger.schema import (
     EvidenceKind,
     activation,
@@ -73,10 +74,16 @@ def _stored(row: Any) -> StoredAttempt:
 
 
 class CompositionAttemptStore:
-    """Durable attempts of one ledger."""
+    """Durable attempts of one ledger.
 
-    def __init__(self, ledger: Ledger) -> None:
+    :param clock: the present moment, for the windows of grants.
+    """
+
+    def __init__(self, ledger: Ledger, clock: Clock = utc_clock) -> None:
         self._ledger = ledger
+        self._clock = clock
+        self.granted_seconds: dict[str, int] = {}
+        """Of attempts admitted here under a grant: how long each may work."""
 
     def admit_once(self, identity: CompositionAttemptIdentity) -> str:
         """Reserve every guard for this attempt, in one transaction, read back; return the attempt's digest.
@@ -85,11 +92,13 @@ class CompositionAttemptStore:
         :raises Fenced: a later instance of the same task was admitted.
         :raises GuardHeld: another attempt is RUNNING or COMMIT_UNKNOWN on a guard.
         :raises ActivationMissing: the activation is not ACTIVE, or does not contain the workload as pinned.
+        :raises GrantMissing: the environment's trust policy demands a grant and none admits this attempt.
         """
         sha256 = identity.digest()
 
         def change(tx: Tx) -> None:
-            self._check_activation(tx, identity)
+            environment = self._check_activation(tx, identity)
+            admission = admit_under_grant(tx, identity, environment, self._clock())
             for held in identity.guard_epochs:
                 row = tx.row(guard, guard_id=digest_bytes(held.guard_id))
                 if (
@@ -127,6 +136,9 @@ class CompositionAttemptStore:
                     epoch=held.epoch,
                     is_open=True,
                 )
+            if admission is not None:
+                tx.record(EvidenceKind.ADMISSION, sha256, admission)
+                self.granted_seconds[sha256] = admission.max_attempt_seconds
 
         try:
             self._ledger.write(change)
@@ -144,7 +156,8 @@ class CompositionAttemptStore:
         return sha256
 
     @staticmethod
-    def _check_activation(tx: Tx, identity: CompositionAttemptIdentity) -> None:
+    def _check_activation(tx: Tx, identity: CompositionAttemptIdentity) -> str:
+        """The environment of the activation the attempt is admitted under."""
         row = tx.row(activation, activation_sha256=digest_bytes(identity.activation_sha256))
         if row is None or row["state"] != int(ActivationState.ACTIVE):
             raise ReleaseChanging("the release of this task is not ACTIVE any more")
@@ -158,6 +171,7 @@ class CompositionAttemptStore:
         guards = [held.guard_id for held in identity.guard_epochs]
         if pinned != [identity.pack_sha256, identity.cell, identity.constituent, *guards]:
             raise ActivationMissing(f"{identity.workload_id} differs from its declaration in the active release")
+        return str(row["environment"])
 
     def read_exact(self, attempt_sha256: str) -> StoredAttempt:
         """The attempt and its complete original. Audits durable state; authorises nobody."""

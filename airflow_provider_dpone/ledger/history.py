@@ -10,6 +10,7 @@ from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
 from airflow_provider_dpone.contracts.proofs import Outcome
 from airflow_provider_dpone.contracts.states import DispatchState, GateState, PublicationState
 from airflow_provider_dpone.ledger.attempts import StoredAttempt
+from airflow_provider_dpone.ledger.authority import AttemptAdmission
 from airflow_provider_dpone.ledger.schema import EvidenceKind, attempt_guard, dispatch, evidence, principal, publication
 from airflow_provider_dpone.ledger.transaction import Ledger, hexed
 
@@ -30,6 +31,15 @@ def history(ledger: Ledger, stored: StoredAttempt) -> list[str]:
         for row in connection.execute(select(attempt_guard).where(attempt_guard.c.attempt_sha256 == mine)).mappings():
             held = "held" if row["is_open"] else "released"
             found.append(f"guard       {str(hexed(row['guard_id']))[7:19]} epoch {row['epoch']} {held}")
+        admission = select(evidence.c.document).where(
+            evidence.c.subject == mine, evidence.c.kind == int(EvidenceKind.ADMISSION)
+        )
+        for raw in connection.execute(admission).scalars():
+            under = AttemptAdmission.parse(bytes(raw))
+            found.append(
+                f"grant       {under.grant_sha256[7:19]} under policy {under.trust_sha256[7:19]}, at most "
+                f"{under.max_attempt_seconds} s"
+            )
         gates = select(principal).where(principal.c.attempt_sha256 == mine).order_by(principal.c.journaled_at)
         for row in connection.execute(gates).mappings():
             when = _when(row["journaled_at"])

@@ -72,6 +72,11 @@ class EvidenceKind(IntEnum):
     DBT_BASELINE = 17
     DBT_RUN = 18
     DBT_READ_BACK = 21
+    TRUST_POLICY = 22
+    GRANT = 23
+    GRANT_BUNDLE = 24
+    MEMBERSHIP = 25
+    ADMISSION = 26
 
 
 #: Constraints are named, and as PostgreSQL would name them, so that a refusal says the same on both databases.
@@ -298,7 +303,43 @@ authority_log = Table(
     Column("kind", SmallInteger, nullable=False),
     Column("environment", _text(63), nullable=False),
     Column("revision", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=True),
+    Column("campaign", Uuid, nullable=True),
+    Column("phase", SmallInteger, nullable=True),
+    _digest("subject", nullable=True),
+    _digest("grant_sha256", ForeignKey(f"{SCHEMA}.authority_log.entry_sha256"), nullable=True),
     _digest("document_sha256", ForeignKey(evidence.c.evidence_sha256)),
+    _digest("bundle_sha256", ForeignKey(evidence.c.evidence_sha256), nullable=True),
     _now("recorded_at"),
-    UniqueConstraint("environment", "kind", "revision", name="uq_authority_revision"),
+    CheckConstraint("revision >= 1 AND (epoch IS NULL OR epoch >= 0)", name="ck_authority_revision"),
+    CheckConstraint(
+        "kind = 1 AND entry_sha256 = document_sha256 AND epoch IS NOT NULL AND campaign IS NULL AND phase IS NULL"
+        " AND subject IS NULL AND grant_sha256 IS NULL AND bundle_sha256 IS NULL"
+        " OR kind = 2 AND epoch IS NULL AND campaign IS NOT NULL AND phase IN (1, 2) AND subject IS NOT NULL"
+        " AND grant_sha256 IS NULL AND bundle_sha256 IS NOT NULL"
+        " OR kind = 3 AND epoch IS NULL AND campaign IS NOT NULL AND phase IN (1, 2) AND subject IS NOT NULL"
+        " AND grant_sha256 IS NOT NULL AND bundle_sha256 IS NULL",
+        name="ck_authority_shape",
+    ),
 )
+_TRUST, _QUALIFICATION = authority_log.c.kind == 1, (authority_log.c.kind == 2) & (authority_log.c.phase == 1)
+Index(
+    "uq_authority_trust",
+    authority_log.c.environment,
+    authority_log.c.revision,
+    unique=True,
+    postgresql_where=_TRUST,
+    mssql_where=_TRUST,
+)
+Index(
+    "uq_authority_qualification",
+    authority_log.c.subject,
+    unique=True,
+    postgresql_where=_QUALIFICATION,
+    mssql_where=_QUALIFICATION,
+)
+Index("ix_authority_subject", authority_log.c.kind, authority_log.c.subject)
+Index("ix_authority_campaign", authority_log.c.campaign, authority_log.c.phase)
+
+#: Names no other table or view of the control database may have: ours, and the earlier system's.
+TABLE_NAMES: Final = tuple(sorted({table.name for table in metadata.sorted_tables} | set(LEGACY_TABLES)))

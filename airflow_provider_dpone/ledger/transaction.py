@@ -46,8 +46,17 @@ class Tx:
     Under the lock nobody else writes, so a row once seen stays as it was seen until this transaction changes it.
     """
 
-    def __init__(self, connection: Connection, *, returning: bool, audit: Callable[[Connection], list[str]]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        returning: bool,
+        audit: Callable[[Connection], list[str]],
+        verify: Callable[[], None],
+    ) -> None:
         self.connection = connection
+        self.verify = verify
+        """Raises :class:`LedgerMismatch` when this is not the very transaction that took the ledger lock alone."""
         self._audit = audit
         self.touched: dict[str, _Touched] = {}
         self._seen: dict[str, Row | None] = {}
@@ -126,7 +135,10 @@ class Tx:
 
     def record(self, kind: EvidenceKind, subject: str, document: Document) -> str:
         """Keep a document for good (once: the same bytes are the same row) and return its digest."""
-        raw = document.wire()
+        return self.keep(kind, subject, document.wire())
+
+    def keep(self, kind: EvidenceKind, subject: str, raw: bytes) -> str:
+        """Keep an original for good (once: the same bytes are the same row) and return its digest."""
         digest = digest_of(raw)
         if self.row(evidence, evidence_sha256=digest_bytes(digest)) is None:
             self.insert(
@@ -293,10 +305,14 @@ class Ledger:
         """
         lost: BaseException | None = None
         with self._transaction(lock=True, layout=True) as (connection, identity):
-            tx = Tx(connection, returning=self.dialect.returning, audit=self.dialect.audit)
+            tx = Tx(
+                connection,
+                returning=self.dialect.returning,
+                audit=self.dialect.audit,
+                verify=lambda: self._verify(connection, identity),
+            )
             result = change(tx)
-            if self.dialect.transaction_id(connection) != identity:
-                raise LedgerMismatch("the ledger transaction was replaced while it was open")
+            tx.verify()
             try:
                 connection.commit()
             except DBAPIError as error:
@@ -308,7 +324,16 @@ class Ledger:
                 lost = error
         if tx.touched:
             self._read_back(tx, lost)
+        elif lost is not None:
+            raise LedgerUnavailable("the connection broke before what was read was confirmed; it is not used") from lost
         return result
+
+    def _verify(self, connection: Connection, identity: str) -> None:
+        """The open transaction is still the one that was identified, and holds the ledger lock alone."""
+        if self.dialect.transaction_id(connection) != identity:
+            raise LedgerMismatch("the ledger transaction was replaced while it was open")
+        if not identity.endswith("/Exclusive"):
+            raise LedgerMismatch("the ledger transaction does not hold the ledger lock alone")
 
     def _read_back(self, tx: Tx, lost: BaseException | None) -> None:
         """Compare every touched row, on another connection; after a lost answer only once the commit has ended."""

@@ -12,8 +12,9 @@ from tests.ledger_engines import LEDGERS
 from tests.servers import PostgresUnderTest
 
 if TYPE_CHECKING:
+    from tests.authority_world import AuthorityWorld
     from tests.live_mssql.target_world import MssqlWorld
-    from tests.mssql_server import MssqlServer
+    from tests.mssql_server import MssqlLedgerDatabase, MssqlServer
 
 collect_ignore_glob = [] if "mssql" in LEDGERS else ["test_*.py"]
 
@@ -32,3 +33,23 @@ def mssql_world(
     world = MssqlWorld(postgres_server, ledger_database, mssql=mssql_server)
     yield world
     world.remove()
+
+
+@pytest.fixture
+def mssql_stores(mssql_server: MssqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The public stores speak to a stand-in in words it knows."""
+    from airflow_provider_dpone.ledger import mssql
+    from tests.mssql_server import StandInDialect
+
+    if mssql_server.stand_in:
+        monkeypatch.setattr(mssql, "MssqlDialect", StandInDialect)
+
+
+@pytest.fixture
+def authority(empty_mssql_ledger_database: MssqlLedgerDatabase) -> AuthorityWorld:
+    """A ledger with a provisioner, for trust and grants."""
+    from tests import authority_world
+
+    world = authority_world.create(empty_mssql_ledger_database)  # type: ignore[arg-type]
+    empty_mssql_ledger_database.logins.append(world.provisioner)
+    return world

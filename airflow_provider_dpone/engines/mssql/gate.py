@@ -71,8 +71,7 @@ class MssqlGate(OneTimeGate):
             for sql in self._creation(name, password, rights, control.control_database):
                 send(connection, sql)
 
-        journal: Any = self._journal  # the ledger's own, whose transaction takes the login along
-        journal.ready(name=name, principal_uuid=incarnation, within=within)
+        self._journal.ready(name=name, principal_uuid=incarnation, within=within)
         self._require_as_meant(name, rights)
 
     def _create(self, name: str, incarnation: str, password: Password, rights: WorkerRights) -> None:

@@ -7,15 +7,15 @@ GO
 -- gate: one row per name ever used, kept for good. State 1 JOURNALED 2 READY 3 CLOSING 4 CLOSED; made 0 stands for a
 -- name under which no login was made and none can be. One row is one lock: the trigger's and the closer's.
 CREATE TABLE dpone_gate.gate (
-  sid binary(16) NOT NULL CONSTRAINT gate_key PRIMARY KEY CLUSTERED,
-  name nvarchar(128) NOT NULL CONSTRAINT gate_name UNIQUE
-    CONSTRAINT gate_name_of_sid CHECK (name = N'dpone_w_' + LOWER(CONVERT(nvarchar(32), sid, 2))),
+  sid binary(16) NOT NULL CONSTRAINT gate_key PRIMARY KEY,
+  name nvarchar(128) NOT NULL CONSTRAINT gate_name UNIQUE,
   guard nvarchar(80) NOT NULL,
   epoch bigint NOT NULL CONSTRAINT gate_epoch CHECK (epoch > 0),
   attempt nvarchar(80) NOT NULL,
   made bit NOT NULL,
   state tinyint NOT NULL CONSTRAINT gate_state CHECK (state BETWEEN 1 AND 4),
-  journaled_at datetime2(7) NOT NULL CONSTRAINT gate_journaled DEFAULT SYSUTCDATETIME()
+  journaled_at datetime2(7) NOT NULL CONSTRAINT gate_journaled DEFAULT SYSUTCDATETIME(),
+  CONSTRAINT gate_name_of_sid CHECK (name = N'dpone_w_' + LOWER(CONVERT(nvarchar(32), sid, 2)))
 );
 GO
 -- one_open: a guard has one open gate
@@ -93,8 +93,8 @@ CREATE TRIGGER dpone_login_gate ON ALL SERVER WITH EXECUTE AS N'dpone_gate_reade
 BEGIN
   SET NOCOUNT ON;
   DECLARE @sid varbinary(85) = SUSER_SID(ORIGINAL_LOGIN());
-  IF (@sid IS NULL OR DATALENGTH(@sid) <> 16 OR SUBSTRING(@sid, 1, 4) <> 0x64706F6E)
-     AND ORIGINAL_LOGIN() NOT LIKE N'dpone[_]w[_]%' RETURN;
+  IF ((@sid IS NULL OR DATALENGTH(@sid) <> 16 OR SUBSTRING(@sid, 1, 4) <> 0x64706F6E)
+      AND ORIGINAL_LOGIN() NOT LIKE N'dpone[_]w[_]%') RETURN;
   DECLARE @open int = 0;
   SELECT @open = COUNT(*) FROM [control].dpone_gate.gate AS g WITH (HOLDLOCK, ROWLOCK, NOWAIT)
   WHERE g.sid = CONVERT(binary(16), @sid) AND g.state = 2;

@@ -27,14 +27,8 @@ BEGIN
   IF EXISTS (SELECT 1 FROM deleted) THROW 51000, N'ledger_meta_append_only', 1;
 END;
 GO
-CREATE TRIGGER [dpone].[authority_log_rule] ON [dpone].[authority_log] AFTER INSERT, UPDATE, DELETE AS
-BEGIN
-  SET NOCOUNT ON;
-  IF APPLOCK_MODE(N'dpone_ledger', N'dpone_ledger', N'Transaction') <> N'Exclusive' THROW 51000, N'ledger_lock', 1;
-  IF EXISTS (SELECT 1 FROM deleted) THROW 51000, N'authority_log_append_only', 1;
-END;
-GO
--- Kind 1 is an enrolment, kind 10 an adjudication: only an owner of the database (an administrator) records one.
+-- Kind 1 is an enrolment, kind 10 an adjudication: only an owner of the database (an administrator) records one. Kinds 22
+-- to 25 belong to the authority log: who may write that records these, who runs attempts records the others.
 CREATE TRIGGER [dpone].[evidence_rule] ON [dpone].[evidence] AFTER INSERT, UPDATE, DELETE AS
 BEGIN
   SET NOCOUNT ON;
@@ -43,6 +37,11 @@ BEGIN
   IF EXISTS (SELECT 1 FROM inserted AS i WHERE i.kind IN (1, 10)) AND USER_NAME() <> N'dbo'
      AND ISNULL(IS_ROLEMEMBER(N'db_owner'), 0) <> 1
     THROW 51000, N'evidence_administrator', 1;
+  IF EXISTS (SELECT 1 FROM inserted AS i WHERE i.kind BETWEEN 22 AND 25)
+     AND ISNULL(HAS_PERMS_BY_NAME(N'[dpone].[authority_log]', N'OBJECT', N'INSERT'), 0) <> 1
+     OR EXISTS (SELECT 1 FROM inserted AS i WHERE i.kind NOT BETWEEN 22 AND 25)
+     AND ISNULL(HAS_PERMS_BY_NAME(N'[dpone].[attempt]', N'OBJECT', N'INSERT'), 0) <> 1
+    THROW 51000, N'evidence_authority', 1;
 END;
 GO
 CREATE TRIGGER [dpone].[activation_rule] ON [dpone].[activation] AFTER INSERT, UPDATE, DELETE AS

@@ -48,7 +48,8 @@ BEGIN
   RETURN NEW;
 END $$;
 
--- Kind 10 is an adjudication: only the owner of the ledger (an administrator) signs one off.
+-- Kind 1 is an enrolment, 10 an adjudication: only the owner of the ledger (an administrator) signs one off. Kinds 22 to
+-- 25 belong to the authority log: who may write that records these, who runs attempts records the others.
 CREATE FUNCTION dpone.evidence_rule() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM dpone.require_lock();
@@ -58,6 +59,10 @@ BEGIN
   IF NEW.kind IN (1, 10) AND NOT pg_catalog.pg_has_role(
       current_user, (SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID), 'USAGE') THEN
     PERFORM dpone.refuse('evidence_administrator');
+  END IF;
+  IF NOT pg_catalog.has_table_privilege(
+      current_user, CASE WHEN NEW.kind BETWEEN 22 AND 25 THEN 'dpone.authority_log' ELSE 'dpone.attempt' END, 'INSERT') THEN
+    PERFORM dpone.refuse('evidence_authority');
   END IF;
   RETURN NEW;
 END $$;
