@@ -7,7 +7,6 @@ is not proved by a test that passes there.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -22,7 +21,7 @@ from airflow_provider_dpone.engines.mssql import (
     scripts,
     staging,
 )
-from airflow_provider_dpone.engines.mssql.session import statement
+from airflow_provider_dpone.engines.mssql.scripts import statement
 from airflow_provider_dpone.enrolment import mssql as enrolment
 from airflow_provider_dpone.transfer.target_types import TargetType
 
@@ -68,10 +67,15 @@ PARTS: Final[dict[tuple[str, str], tuple[str, str | None]]] = {
         "SELECT N'database' AS kind, DB_NAME() AS place, N'CONNECT' AS permission, N'false' AS grantable "
         "UNION ALL SELECT N'table', CONCAT(SCHEMA_NAME(t.schema_id), N'.', t.name), w.name, N'false' FROM sys.tables AS t "
         "CROSS JOIN (VALUES (N'INSERT', 'INSERT'), (N'SELECT', 'SELECT'), (N'DELETE', 'DELETE'), (N'UPDATE', 'UPDATE'), "
-        "(N'VIEW DEFINITION', 'DELETE')) AS w (name, asked) WHERE IS_ROLEMEMBER(N'dpone_writer', {user}) = 0 AND "
+        "(N'VIEW DEFINITION', 'DELETE')) AS w (name, asked) WHERE ISNULL(IS_ROLEMEMBER(N'db_owner', {user}), 0) = 0 AND "
         "SCHEMA_NAME(t.schema_id) <> N'dpone_gate' AND "
         "CAST(pg_catalog.has_table_privilege(CAST(CONCAT(DB_NAME(), '_', {user}) AS name), "
         "CAST(t.object_id AS oid), CAST(w.asked AS text)) AS int) = 1"),
+    ("gate_issued.sql", "role"): (
+        "rights of a database",
+        "SELECT REPLACE(r.name, N'db_owner', N'dpone_writer') AS name FROM sys.database_role_members AS m "
+        "JOIN sys.database_principals AS r ON r.principal_id = m.role_principal_id "
+        "JOIN sys.database_principals AS u ON u.principal_id = m.member_principal_id WHERE u.name = ?"),
     ("gate_issued.sql", "gate_row"): (
         "hexadecimal text of bytes",
         "SELECT SUBSTRING(g.name, 9, 32) AS sid, g.state, g.guard, g.epoch, g.attempt, g.made "
@@ -114,6 +118,7 @@ REWRITES: Final[tuple[tuple[str, str, str], ...]] = (
     ("the SID of a login", re.escape("u.principal_id = 1 AND r.name = N'db_owner' AND u.sid = SUSER_SID({controller})"),
      "u.name = N'dbo' AND r.name = N'db_owner'"),
     ("the SID of a login", re.escape("SUBSTRING(u.sid, 1, 4) = 0x64706F6E"), "1 = 1"),
+    ("rights of a database", r"ALTER ROLE \[dpone_writer\] ADD MEMBER", "ALTER ROLE db_owner ADD MEMBER"),
     ("transaction numbers", re.escape("CURRENT_TRANSACTION_ID()"), "pg_catalog.txid_current()"),
     ("hexadecimal text of bytes", r",\s+CONSTRAINT gate_name_of_sid CHECK \(.*\)", ""),
     ("the SID of a login", re.escape(_OURS), "s.login_name = {name}"),
@@ -241,4 +246,20 @@ def row_digest_sql(columns: list[tuple[str, TargetType]]) -> str:
     return f"HASHBYTES('SHA2_256', {joined})"
 
 
-Prepare = Callable[[str], None]
+#: What dbt-sqlserver writes that it does not understand: query labels, CREATE OR ALTER VIEW, a rename without its kind.
+DBT_MACROS: Final = """
+{% macro apply_label() %};{% endmacro %}
+{% macro get_query_options(parse_options=False) %};{% endmacro %}
+{% macro sqlserver__create_view_as(relation, sql) -%}
+  {% set query %}CREATE VIEW {{ relation.include(database=False) }} AS {{ sql }};{% endset %}
+  {{ get_use_database_sql(relation.database) }}
+  EXEC('DROP VIEW IF EXISTS {{ relation.include(database=False) }}');
+  EXEC('{{- escape_single_quotes(query) -}}')
+{% endmacro %}
+{% macro sqlserver__rename_relation(from_relation, to_relation) -%}
+  {% call statement('rename_relation') -%}
+    {{ get_use_database_sql(from_relation.database) }}
+    EXEC sp_rename N'{{ from_relation.schema }}.{{ from_relation.identifier }}', N'{{ to_relation.identifier }}', N'OBJECT'
+  {%- endcall %}
+{% endmacro %}
+"""

@@ -12,7 +12,7 @@ from decimal import Context, Decimal
 from typing import Final
 
 from airflow_provider_dpone.contracts.columns import TableAggregates, ValueKind
-from airflow_provider_dpone.engines.mssql.session import quoted
+from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.types import NANOSECONDS
 from airflow_provider_dpone.transfer.aggregates import PREFIX, Shape, shape_of, table_aggregates
 from airflow_provider_dpone.transfer.convert import ColumnConversion, Conversion

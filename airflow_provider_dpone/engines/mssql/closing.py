@@ -20,7 +20,7 @@ from airflow_provider_dpone.contracts.states import Connector, GateState
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlSession
 from airflow_provider_dpone.engines.mssql.policy import require_place
-from airflow_provider_dpone.engines.mssql.session import quoted
+from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.sql.closing import TICK, Closing, ServerClosure
 from airflow_provider_dpone.errors import Refused, ServerRefused, ViewIncomplete
 

@@ -21,7 +21,7 @@ from airflow_provider_dpone.engines.mssql.control import MssqlControl, texts
 from airflow_provider_dpone.engines.mssql.install import SID_TAG, require_reader
 from airflow_provider_dpone.engines.mssql.policy import require_place
 from airflow_provider_dpone.engines.mssql.rights import securable
-from airflow_provider_dpone.engines.mssql.session import quoted
+from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.sql.gate import OneTimeGate, Password
 from airflow_provider_dpone.engines.sql.rights import WorkerRights
 from airflow_provider_dpone.errors import GateRefused

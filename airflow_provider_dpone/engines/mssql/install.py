@@ -11,7 +11,7 @@ from typing import Final
 from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession
-from airflow_provider_dpone.engines.mssql.session import quoted
+from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.errors import GateRefused, TargetUnsupported
 from airflow_provider_dpone.ledger.dialects.mssql import batches
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_dpone.engines.mssql.row_bytes import unscaled
-from airflow_provider_dpone.engines.mssql.session import quoted
+from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.target_types import MssqlType
 from airflow_provider_dpone.transfer.rowbinary import byte_strings, offsets_of
 from airflow_provider_dpone.transfer.target_types import TargetType

@@ -15,7 +15,7 @@ from airflow_provider_dpone.contracts.ports import IssuedCredential
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlSession, open_session
 from airflow_provider_dpone.engines.mssql.json_rows import insert_sql
-from airflow_provider_dpone.engines.mssql.session import quoted
+from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.staging import carried
 from airflow_provider_dpone.engines.mssql.target import LoadTable, describe_target
 from airflow_provider_dpone.errors import Fenced, ReconciliationFailed, ServerRefused, TargetChanged

@@ -10,7 +10,7 @@ from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlControl
 from airflow_provider_dpone.engines.mssql.install import WRITER_ROLE
 from airflow_provider_dpone.engines.mssql.policy import require_enrolled
-from airflow_provider_dpone.engines.mssql.session import quoted
+from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.sql.rights import Grant, WorkerRights
 from airflow_provider_dpone.errors import TargetUnsupported
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_dpone.engines.mssql.session import quoted
+from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.transfer.rowbinary import EncodedRows, RowPieces, byte_strings, join_rows, offsets_of
 from airflow_provider_dpone.transfer.target_types import TargetType
 from airflow_provider_dpone.transfer.values import as_integers

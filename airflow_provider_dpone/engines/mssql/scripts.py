@@ -16,13 +16,22 @@ _NAMED: Final = re.compile(r"\A-- (?P<name>[a-z_]+): ")
 
 def parts(file: str) -> dict[str, str]:
     """The parts of a file by their names, in order."""
-    text = resources.files(__package__).joinpath(file).read_text(encoding="utf-8")
     found: dict[str, str] = {}
-    for batch in (part.strip() for part in _GO.split(text)):
+    for batch in (part.strip() for part in _GO.split(statement(file))):
         named = _NAMED.match(batch)
         assert named is not None, f"{file}: a batch without a name"
         found[named["name"]] = batch
     return found
+
+
+def quoted(*names: str) -> str:
+    """A quoted, qualified identifier, whatever the names contain."""
+    return ".".join("[" + name.replace("]", "]]") + "]" for name in names)
+
+
+def statement(name: str) -> str:
+    """The SQL of a file beside this module."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def literal(value: str | int | bytes) -> str:

@@ -11,7 +11,7 @@ from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.aggregates import staged_aggregates
 from airflow_provider_dpone.engines.mssql.control import MssqlSession
 from airflow_provider_dpone.engines.mssql.row_bytes import row_digest_sql
-from airflow_provider_dpone.engines.mssql.session import quoted
+from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.target import LoadTable
 from airflow_provider_dpone.engines.mssql.target_types import MssqlType
 from airflow_provider_dpone.errors import ServerRefused, ValueNotExact

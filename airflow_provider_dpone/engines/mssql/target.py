@@ -13,7 +13,7 @@ from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlSession
 from airflow_provider_dpone.engines.mssql.json_rows import json_rows
 from airflow_provider_dpone.engines.mssql.row_bytes import row_bytes
-from airflow_provider_dpone.engines.mssql.session import statement
+from airflow_provider_dpone.engines.mssql.scripts import statement
 from airflow_provider_dpone.engines.mssql.target_types import MssqlType, target_type, type_system
 from airflow_provider_dpone.engines.mssql.types import declared
 from airflow_provider_dpone.errors import TargetUnsupported
