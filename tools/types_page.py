@@ -105,8 +105,8 @@ MSSQL_FAMILIES = {
 }  # fmt: skip
 MSSQL_LIMITS = {
     ValueKind.INTEGER: "inside the target's range",
-    ValueKind.FLOAT32: "NaN and infinities refused",
-    ValueKind.FLOAT64: "NaN and infinities refused; into real only values it holds exactly",
+    ValueKind.FLOAT32: "NaN, infinities and subnormal numbers refused",
+    ValueKind.FLOAT64: "NaN, infinities and subnormal numbers refused; into real only values it holds exactly",
     ValueKind.DECIMAL: "no digit may be lost; NaN and Infinity refused",
     ValueKind.TEXT: "never cut, never padded",
     ValueKind.BYTES: "never cut, never padded",

@@ -39,6 +39,7 @@ _DAY_MICROS: Final = 86400 * 10**6
 #: First and last day since 1970, and microsecond, that SQL Server has: years 1 to 9999.
 _DATES: Final = (-719162, 2932896)
 _MOMENTS: Final = (_DATES[0] * _DAY_MICROS, (_DATES[1] + 1) * _DAY_MICROS - 1)
+_SMALLEST: Final = {"Float32": float(np.finfo(np.float32).tiny), "Float64": float(np.finfo(np.float64).tiny)}
 _ARROW: Final = {
     "Bool": pa.bool_(), "Float32": pa.float32(), "Float64": pa.float64(), "String": pa.string(), "Varchar": pa.string(),
     "Char": pa.string(), "Carried": pa.string(), "Bytes": pa.binary(), "FixedBytes": pa.binary(), "UUID": pa.binary(16),
@@ -166,10 +167,14 @@ def bytes_to_limited(array: pa.Array, target: TargetType) -> pa.Array:
 
 
 def finite(array: pa.Array, target: TargetType) -> pa.Array:
-    """Floats; SQL Server has neither NaN nor infinities."""
+    """Floats; SQL Server has neither NaN nor infinities, and nothing between zero and the smallest normal number."""
     bad = pc.invert(pc.is_finite(array))
     if pc.any(bad).as_py():
         raise Unfit(bad, "SQL Server has neither NaN nor infinities")
+    size, smallest = pc.abs(array.cast(pa.float64())), _SMALLEST[target.family]
+    bad = pc.and_(pc.greater(size, 0.0), pc.less(size, smallest))
+    if pc.any(bad).as_py():
+        raise Unfit(bad, f"SQL Server holds no number smaller than {smallest:.3g}")
     return float_to_float(array, target)
 
 
