@@ -192,6 +192,20 @@ class AuthorityWorld:
         [(originals,)] = self.database.as_admin("SELECT count(*) FROM dpone.evidence WHERE kind BETWEEN 22 AND 25")
         return [tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in rows] + [(originals,)]
 
+    def definition(self, rule: str) -> str:
+        """The statement that makes a rule."""
+        [(found,)] = self.database.as_admin(
+            self.here(
+                f"SELECT pg_get_functiondef('dpone.{rule}()'::regprocedure)",
+                f"SELECT OBJECT_DEFINITION(OBJECT_ID(N'dpone.{rule}'))",
+            )
+        )
+        return str(found)
+
+    def without_column(self, table: str, rule: str) -> list[str]:
+        """Statements that take column ``more`` away again; a stand-in drops the trigger with it."""
+        return [f"ALTER TABLE {table} DROP COLUMN more", *([self.definition(rule)] if self.stand_in else [])]
+
     def refusal(self, statement: Any, values: dict[str, Any] | list[dict[str, Any]] | None = None) -> str:
         """The rule by which the database refuses a statement of its administrator, under the ledger lock."""
         return refused(lambda: self.database.admin().write(lambda tx: tx.connection.execute(statement, values)))
@@ -201,7 +215,7 @@ class AuthorityWorld:
         check = "ck_evidence_hash"
         if self.database.engine == "postgres":
             rules = {
-                "authority_log": ("authority_log_rule", "authority_log_one_policy", "authority_log_truncate"),
+                "authority_log": ("authority_log_rule", "authority_log_truncate"),
                 "evidence": ("evidence_rule", "evidence_truncate"),
             }
             drop = [f"ALTER TABLE dpone.evidence DROP CONSTRAINT {check}"] if unhashed else []
