@@ -67,19 +67,20 @@ def mssql_server() -> MssqlServer:
 
 
 @pytest.fixture
-def mssql_ledger_database(mssql_server: MssqlServer) -> MssqlLedgerDatabase:
+def mssql_ledger_database(empty_mssql_ledger_database: MssqlLedgerDatabase) -> MssqlLedgerDatabase:
     """A fresh control database with an installed ledger on SQL Server."""
-    from tests import mssql_server as mssql
-
-    return mssql.create(mssql_server)
+    empty_mssql_ledger_database.install()
+    return empty_mssql_ledger_database
 
 
 @pytest.fixture
-def empty_mssql_ledger_database(mssql_server: MssqlServer) -> MssqlLedgerDatabase:
+def empty_mssql_ledger_database(mssql_server: MssqlServer) -> Iterator[MssqlLedgerDatabase]:
     """A fresh control database without a ledger on SQL Server."""
     from tests import mssql_server as mssql
 
-    return mssql.create(mssql_server, installed=False)
+    database = mssql.create(mssql_server)
+    yield database
+    database.drop()
 
 
 @pytest.fixture

@@ -41,8 +41,7 @@ class CuttingProxy:
         self._stopped = True
         self._listener.close()
         for sock in list(self._open):
-            with contextlib.suppress(OSError):
-                sock.close()
+            _end(sock)
 
     def _accept(self) -> None:
         while not self._stopped:
@@ -78,6 +77,11 @@ class CuttingProxy:
                     break
                 sink.sendall(data)
         for sock in (source, sink):
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
+            _end(sock)
+
+
+def _end(sock: socket.socket) -> None:
+    """Both sides see the end at once: closing alone tells nobody while a thread still reads from it."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()

@@ -8,7 +8,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import pyodbc
@@ -20,7 +20,7 @@ from airflow_provider_dpone.ledger.dialects.mssql import MssqlDialect
 from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import Diagnostic
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
 from airflow_provider_dpone.ledger.install import install
-from airflow_provider_dpone.ledger.schema import metadata
+from airflow_provider_dpone.ledger.schema import SCHEMA, metadata
 from airflow_provider_dpone.ledger.transaction import Ledger
 
 DSN: Final = os.environ.get("DPONE_TEST_MSSQL_DSN", "")
@@ -37,8 +37,8 @@ class StandInDialect(MssqlDialect):
 
     _layouts: ClassVar[dict[str, bytes]] = {}
 
-    def __init__(self, *, exact: bool = False) -> None:
-        super().__init__()
+    def __init__(self, control_schema: str = SCHEMA, *, exact: bool = False) -> None:
+        super().__init__(control_schema)
         self._exact = exact
 
     def _placed(self, sql: str) -> str:
@@ -81,7 +81,8 @@ class StandInDialect(MssqlDialect):
         if self._exact:
             return super().begin(connection)
         found = self._rows(
-            connection, "SELECT schema_version, service_id, family, layout_sha256 FROM dpone.ledger_meta"
+            connection,
+            f"SELECT schema_version, service_id, family, layout_sha256 FROM {self.control_schema}.ledger_meta",
         )
         return Pins(found[0][0], uuid.UUID(str(found[0][1])), found[0][2], bytes(found[0][3])) if found else None
 
@@ -163,6 +164,8 @@ class MssqlLedgerDatabase:
     commit_marker: bytes = "COMMIT TRANSACTION".encode("utf-16le")
     engine: str = "mssql"
     exact: bool = False
+    logins: list[str] = field(default_factory=list)
+    """Further logins a test made for it."""
 
     @property
     def host(self) -> str:
@@ -182,6 +185,23 @@ class MssqlLedgerDatabase:
         return self.under_test.connect(
             database=self.dbname, user=self.runtime_role, password=self.runtime_password, port=port
         )
+
+    def install(self) -> uuid.UUID:
+        """Install the ledger; its service id."""
+        service_id = install(
+            self.connect_admin, self.dialect(), family=Family.NONPRODUCTION, runtime_role=self.runtime_role
+        )
+        if self.under_test.stand_in:
+            with opened(self.under_test.connect(database=self.dbname)) as connection:
+                batch(connection, f"ALTER ROLE dpone_ledger ADD MEMBER {self.runtime_role}")
+        return service_id
+
+    def drop(self) -> None:
+        """Everything that was made for it, once nobody is connected to it any more."""
+        with opened(self.under_test.connect()) as connection:
+            batch(connection, f"DROP DATABASE {self.dbname}")
+            for login in (self.runtime_role, self.admin_role, *self.logins):
+                batch(connection, f"DROP LOGIN {login}")
 
     def admin(self) -> Ledger:
         return Ledger(self.connect_admin, self.dialect())
@@ -206,15 +226,7 @@ def opened(connection: pyodbc.Connection) -> Iterator[pyodbc.Connection]:
         connection.close()
 
 
-def drop(database: MssqlLedgerDatabase, *logins: str) -> None:
-    """What :func:`create` made, as far as nobody is connected to it any more."""
-    with opened(database.under_test.connect()) as connection:
-        batch(connection, f"DROP DATABASE {database.dbname}")
-        for login in (database.runtime_role, database.admin_role, *logins):
-            batch(connection, f"DROP LOGIN {login}")
-
-
-def create(under_test: MssqlServer, *, installed: bool = True) -> MssqlLedgerDatabase:
+def create(under_test: MssqlServer) -> MssqlLedgerDatabase:
     """A fresh database with both roles."""
     tag = secrets.token_hex(4)
     database = MssqlLedgerDatabase(
@@ -235,11 +247,4 @@ def create(under_test: MssqlServer, *, installed: bool = True) -> MssqlLedgerDat
     with opened(under_test.connect(database=database.dbname)) as connection:
         batch(connection, f"CREATE USER {database.runtime_role} FOR LOGIN {database.runtime_role}")
         batch(connection, f"ALTER AUTHORIZATION ON DATABASE::{database.dbname} TO {database.admin_role}")
-    if installed:
-        install(
-            database.connect_admin, database.dialect(), family=Family.NONPRODUCTION, runtime_role=database.runtime_role
-        )
-        if under_test.stand_in:
-            with opened(under_test.connect(database=database.dbname)) as connection:
-                batch(connection, f"ALTER ROLE dpone_ledger ADD MEMBER {database.runtime_role}")
     return database

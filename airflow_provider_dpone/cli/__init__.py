@@ -104,26 +104,34 @@ def _add_ledger(commands: Any) -> None:
     group = commands.add_parser("ledger", help="install the control ledger, or print its DDL")
     actions = group.add_subparsers(dest="action", required=True)
     install = actions.add_parser("install", help="create the ledger in an empty control database (administrator)")
-    add_control(install, "dpone_control_admin")
-    install.add_argument("--runtime-role", required=True, help="existing role that running tasks use")
-    install.add_argument(
-        "--provisioner-role", help="existing role that records trust policies and registers grants, and nothing else"
+    install.set_defaults(handler=_install, provision_only=False)
+    provision = actions.add_parser(
+        "provision", help="give the ledger its identity, after the printed DDL was run by hand (administrator)"
     )
-    install.add_argument("--family", choices=("nonproduction", "production"), default="nonproduction")
-    install.set_defaults(handler=_install)
+    provision.set_defaults(handler=_install, provision_only=True)
+    for action in (install, provision):
+        add_control(action, "dpone_control_admin")
+        action.add_argument("--runtime-role", required=True, help="existing role that running tasks use")
+        action.add_argument(
+            "--provisioner-role",
+            help="existing role that records trust policies and registers grants, and nothing else",
+        )
+        action.add_argument("--family", choices=("nonproduction", "production"), default="nonproduction")
     ddl = actions.add_parser("ddl", help="print the DDL without running it")
+    ddl.add_argument("--engine", choices=("postgres", "mssql"), default="postgres", help="of the control database")
+    ddl.add_argument("--control-schema", default="dpone", help="schema of the ledger's tables (dpone)")
     ddl.set_defaults(handler=_ddl)
 
 
 def _install(options: argparse.Namespace) -> None:
     from airflow_provider_dpone.contracts.states import Family
     from airflow_provider_dpone.hooks.control import DponeControlHook
-    from airflow_provider_dpone.ledger.dialects.postgres import PostgresDialect
-    from airflow_provider_dpone.ledger.install import install
+    from airflow_provider_dpone.ledger.install import install, provision
 
-    service_id = install(
-        DponeControlHook(options.control_conn_id).connector(),
-        PostgresDialect(),
+    hook = DponeControlHook(options.control_conn_id)
+    service_id = (provision if options.provision_only else install)(
+        hook.connector(),
+        hook.dialect(),
         family=Family(options.family),
         runtime_role=options.runtime_role,
         provisioner_role=options.provisioner_role,
@@ -133,10 +141,11 @@ def _install(options: argparse.Namespace) -> None:
 
 
 def _ddl(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.ledger.dialects.postgres import PostgresDialect
-    from airflow_provider_dpone.ledger.install import render
+    from airflow_provider_dpone.ledger.mssql import render_composition_mssql_schema
+    from airflow_provider_dpone.ledger.postgres import render_composition_postgres_schema
 
-    print(render(PostgresDialect()))
+    render = render_composition_mssql_schema if options.engine == "mssql" else render_composition_postgres_schema
+    print(render(options.control_schema))
 
 
 # --- enrolment ------------------------------------------------------------------------------------------------

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import psycopg
 from airflow.sdk import BaseHook
 
 from airflow_provider_dpone.errors import DponeError, LedgerMismatch
+from airflow_provider_dpone.hooks.mssql import MSSQL_TYPES, mssql_params
+from airflow_provider_dpone.ledger.dialects.base import Dialect
+from airflow_provider_dpone.ledger.dialects.mssql import MssqlDialect
 from airflow_provider_dpone.ledger.dialects.postgres import PostgresDialect
+from airflow_provider_dpone.ledger.schema import SCHEMA
 from airflow_provider_dpone.ledger.transaction import Ledger
 
 
 class DponeControlHook(BaseHook):
-    """Connection of type ``dpone_control`` or ``postgres`` to the control database.
+    """Connection to the control database: ``mssql`` or ``odbc`` for SQL Server, ``dpone_control`` or ``postgres``.
 
-    Extra fields: ``service_id`` pins the installation (recommended), ``sslmode`` and other libpq options.
+    Extra fields: ``service_id`` pins the installation (recommended), ``control_schema`` names its schema when that is
+    not ``dpone``; for PostgreSQL ``sslmode`` and other libpq options, for SQL Server the driver and its keywords.
 
     :param control_conn_id: the Airflow connection.
     """
@@ -44,15 +50,22 @@ class DponeControlHook(BaseHook):
         super().__init__(**kwargs)
         self.control_conn_id = control_conn_id
 
-    def connector(self) -> Callable[[], psycopg.Connection[tuple[object, ...]]]:
+    def connector(self) -> Callable[[], Any]:
         """A function that opens a new connection each time; the Airflow connection is read once.
 
         :raises LedgerMismatch: the connection is of a type that cannot hold a ledger.
         """
         connection = self.get_connection(self.control_conn_id)
+        if connection.conn_type in MSSQL_TYPES:
+            # imported here, so that a worker without the driver manager still uses a ledger on PostgreSQL
+            from airflow_provider_dpone.ledger.dialects.mssql import odbc
+
+            params = replace(mssql_params(connection), application_name="dpone-control")
+            return lambda: odbc.connect(params)
         if connection.conn_type not in ("dpone_control", "postgres"):
             raise LedgerMismatch(
-                f"connection {self.control_conn_id!r} has type {connection.conn_type!r}; a ledger lives in PostgreSQL"
+                f"connection {self.control_conn_id!r} has type {connection.conn_type!r}; a ledger lives in SQL Server "
+                "(mssql, odbc) or PostgreSQL (dpone_control, postgres)"
             )
         extra = connection.extra_dejson
         options = {name: value for name, value in extra.items() if name in self.LIBPQ_OPTIONS}
@@ -71,10 +84,16 @@ class DponeControlHook(BaseHook):
 
         return connect
 
+    def dialect(self) -> Dialect:
+        """What the ledger needs to know of the database behind this connection."""
+        connection = self.get_connection(self.control_conn_id)
+        schema = str(connection.extra_dejson.get("control_schema", SCHEMA))
+        return MssqlDialect(schema) if connection.conn_type in MSSQL_TYPES else PostgresDialect(schema)
+
     def ledger(self) -> Ledger:
         """The ledger behind this connection, pinned to the ``service_id`` of its extra when there is one."""
         pinned = self.get_connection(self.control_conn_id).extra_dejson.get("service_id")
-        return Ledger(self.connector(), PostgresDialect(), uuid.UUID(pinned) if pinned else None)
+        return Ledger(self.connector(), self.dialect(), uuid.UUID(pinned) if pinned else None)
 
     def test_connection(self) -> tuple[bool, str]:
         """The Test button: reachable, installed, unaltered and, when pinned, the right ledger."""

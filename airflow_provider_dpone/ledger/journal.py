@@ -55,8 +55,11 @@ class LedgerJournal:
             )
         )
 
-    def ready(self, *, name: str, principal_uuid: str) -> None:
-        """JOURNALED -> READY with the UUID the server gave.
+    def ready(self, *, name: str, principal_uuid: str, within: Callable[[Connection], None] | None = None) -> None:
+        """JOURNALED -> READY with the UUID the server gave, or will have.
+
+        :param within: creates the principal, where ledger and target are one server: called in the same transaction
+            once the ledger took the move, so that either both are there or neither.
 
         :raises Fenced: the attempt was fenced meanwhile.
         """
@@ -72,6 +75,8 @@ class LedgerJournal:
                 expect={"state": int(GateState.JOURNALED)},
                 to={"state": int(GateState.READY), "principal_uuid": uuid.UUID(principal_uuid)},
             )
+            if within is not None:
+                within(tx.connection)
 
         self._acting(change)
 

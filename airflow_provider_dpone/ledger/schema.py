@@ -340,3 +340,6 @@ Index(
 )
 Index("ix_authority_subject", authority_log.c.kind, authority_log.c.subject)
 Index("ix_authority_campaign", authority_log.c.campaign, authority_log.c.phase)
+
+#: Names no other table or view of the control database may have: ours, and the earlier system's.
+TABLE_NAMES: Final = tuple(sorted({table.name for table in metadata.sorted_tables} | set(LEGACY_TABLES)))

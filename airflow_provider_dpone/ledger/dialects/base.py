@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection, Engine
+
+from airflow_provider_dpone.errors import DeclarationInvalid
+
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def plain_name(control_schema: str) -> str:
+    """A control schema's name that means the same quoted, unquoted and under every collation.
+
+    :raises DeclarationInvalid: it is no such name.
+    """
+    if not _PLAIN.fullmatch(control_schema):
+        raise DeclarationInvalid(f"{control_schema!r} is no plain lower-case name for a control schema")
+    return control_schema
 
 
 class Failure(Enum):
@@ -54,8 +69,7 @@ class Dialect(Protocol):
     returning: bool
     """Whether a changing statement on a table with triggers can return the row it changed."""
 
-    separator: str
-    """What stands between the statements of a rendered script."""
+    control_schema: str
 
     def engine(self, connect: Callable[[], Any]) -> Engine: ...
 
@@ -74,6 +88,8 @@ class Dialect(Protocol):
     def existing(self, connection: Connection, names: list[str]) -> list[str]: ...
 
     def audit(self, connection: Connection) -> list[str]: ...
+
+    def script(self) -> str: ...
 
     def ddl(self) -> list[str]: ...
 

@@ -13,10 +13,10 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins
+from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins, plain_name
 from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import Diagnostic, diagnose
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import URL, ExplicitTransactions
-from airflow_provider_dpone.ledger.schema import LEGACY_TABLES, SCHEMA, metadata
+from airflow_provider_dpone.ledger.schema import SCHEMA, TABLE_NAMES, metadata
 
 if TYPE_CHECKING:
     import pyodbc
@@ -37,7 +37,6 @@ _NOT_INSTALLED: Final = (208, 2760)
 #: disk or memory full.
 _PASSING: Final = (596, 701, 802, 927, 942, 945, 976, 978, 983, 1105, 3906, 3908, 4060, 6005, 6006, 9001, 9002, 18456)
 _GO: Final = re.compile(r"^GO\s*$", re.MULTILINE)
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 def _sql(name: str) -> str:
@@ -57,12 +56,9 @@ class MssqlDialect:
 
     name: str = "mssql"
     returning: bool = False
-    separator: str = "\nGO\n"
 
     def __init__(self, control_schema: str = SCHEMA) -> None:
-        if not _PLAIN_NAME.fullmatch(control_schema):
-            raise ValueError(f"{control_schema!r} is no plain name for a control schema")
-        self.control_schema = control_schema
+        self.control_schema = plain_name(control_schema)
 
     def _text(self, name: str) -> str:
         return self._placed(_sql(name))
@@ -175,11 +171,11 @@ class MssqlDialect:
         """Rights of the role that records trust policies and registers grants, and does nothing else."""
         return batches(self._text("provisioner.sql").replace("/*provisioner*/", role.replace("]", "]]")))
 
-    def refusal(self) -> list[str]:
-        """The batch that stops a rendered script where a table of ours or of the earlier system exists."""
-        names = sorted({table.name for table in metadata.sorted_tables} | set(LEGACY_TABLES))
-        listed = ", ".join(f"N'{name}'" for name in names)
-        return [self._text("refuse_existing.sql").replace("/*names*/N'ledger_meta'", listed).strip()]
+    def script(self) -> str:
+        """The schema as ``GO`` batches for people who run DDL themselves; with anything in its way none is executed."""
+        listed = ", ".join(f"N'{name}'" for name in TABLE_NAMES)
+        refuse = self._text("refuse_existing.sql").replace("/*names*/N'ledger_meta'", listed).strip()
+        return "\nGO\n".join([refuse, *self.ddl(), "SET NOEXEC OFF;", ""])
 
     @staticmethod
     def _rows(connection: Connection, sql: str) -> list[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ BEGIN
   SET NOCOUNT ON;
   IF APPLOCK_MODE(N'dpone_ledger', N'dpone_ledger', N'Transaction') <> N'Exclusive' THROW 51000, N'ledger_lock', 1;
   IF EXISTS (SELECT 1 FROM deleted) THROW 51000, N'authority_log_append_only', 1;
-  IF (SELECT COUNT(*) FROM inserted AS i WHERE i.kind = 1) > 1 THROW 51000, N'authority_one_policy', 1;
+  IF 1 < (SELECT COUNT(*) FROM inserted AS i WHERE i.kind = 1) THROW 51000, N'authority_one_policy', 1;
   IF EXISTS (
     SELECT 1 FROM inserted AS i
     WHERE NOT EXISTS (

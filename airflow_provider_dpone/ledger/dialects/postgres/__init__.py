@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib import resources
 from typing import Final
@@ -13,8 +14,8 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins
-from airflow_provider_dpone.ledger.schema import metadata
+from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins, plain_name
+from airflow_provider_dpone.ledger.schema import SCHEMA, TABLE_NAMES, metadata
 
 #: Key of the advisory lock; ``rules.sql`` checks the same pair.
 LOCK_KEY: Final = (1685090149, 1)
@@ -23,6 +24,9 @@ LOCK_WAIT_SECONDS: Final = 15
 #: The server ends or cannot serve this session now: shutdown, connection, resources, a standby after a failover, a
 #: session that stood still too long, a serialization failure.
 _PASSING: Final = ("57P", "08", "53", "25006", "25P03", "25P04", "40")
+
+#: The control schema's name where the SQL files write it: before a dot, in quotes, or after SCHEMA.
+_SCHEMA: Final = re.compile(r"\bdpone(?=\.)|(?<=')dpone(?=')|(?<=SCHEMA )dpone\b")
 
 _RULES: Final = {
     "ledger_meta": "append_only",
@@ -44,15 +48,24 @@ def _sql(name: str) -> str:
 
 
 class PostgresDialect:
-    """What the one code path needs to know of PostgreSQL."""
+    """What the one code path needs to know of PostgreSQL.
+
+    :param control_schema: schema of the ledger's tables.
+    """
 
     name: str = "postgres"
     returning: bool = True
-    separator: str = ";\n\n"
 
-    def __init__(self) -> None:
-        self._layout = _sql("layout.sql")
-        self._identity = _sql("identity.sql")
+    def __init__(self, control_schema: str = SCHEMA) -> None:
+        self.control_schema = plain_name(control_schema)
+        self._layout = self._text("layout.sql")
+        self._identity = self._text("identity.sql")
+
+    def _text(self, name: str) -> str:
+        return self._placed(_sql(name))
+
+    def _placed(self, sql: str) -> str:
+        return _SCHEMA.sub(self.control_schema, sql)
 
     def engine(self, connect: Callable[[], psycopg.Connection[tuple[object, ...]]]) -> Engine:
         """An engine that opens a new connection for every use, never in autocommit."""
@@ -62,7 +75,8 @@ class PostgresDialect:
             connection.autocommit = False
             return connection
 
-        return create_engine("postgresql+psycopg://", creator=transactional, poolclass=NullPool)
+        engine = create_engine("postgresql+psycopg://", creator=transactional, poolclass=NullPool)
+        return engine.execution_options(schema_translate_map={SCHEMA: self.control_schema})
 
     def layout(self, connection: Connection) -> bytes:
         """Fingerprint of the installed schema."""
@@ -77,7 +91,7 @@ class PostgresDialect:
             " set_config('search_path', 'pg_catalog, pg_temp', true),"
             " current_setting('synchronous_commit'), current_setting('transaction_isolation'),"
             " current_setting('fsync'), schema_version, service_id, family, layout_sha256"
-            " FROM (SELECT 1) AS session LEFT JOIN dpone.ledger_meta ON true"
+            f" FROM (SELECT 1) AS session LEFT JOIN {self.control_schema}.ledger_meta ON true"
         ).one()
         durability, isolation, fsync, version, service_id, family, layout = row[4:]
         if durability not in ("on", "remote_apply", "remote_write", "local") or fsync != "on":
@@ -116,22 +130,22 @@ class PostgresDialect:
         return Failure.UNREACHABLE, type(error).__name__
 
     def existing(self, connection: Connection, names: list[str]) -> list[str]:
-        """Tables among ``names`` that exist in any schema this user can see, and the schema ``dpone`` itself."""
+        """Tables among ``names`` that exist in any schema this user can see, and the control schema itself."""
         found = connection.execute(
             text(
                 "SELECT n.nspname || '.' || c.relname FROM pg_catalog.pg_class c"
                 " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
                 " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = ANY(:names)"
                 " AND n.nspname NOT IN ('pg_catalog', 'information_schema')"
-                " UNION ALL SELECT nspname FROM pg_catalog.pg_namespace WHERE nspname = 'dpone' ORDER BY 1"
+                " UNION ALL SELECT nspname FROM pg_catalog.pg_namespace WHERE nspname = :schema ORDER BY 1"
             ),
-            {"names": names},
+            {"names": names, "schema": self.control_schema},
         )
         return [str(row[0]) for row in found]
 
     def audit(self, connection: Connection) -> list[str]:
         """What does not agree between originals, rows and proofs, one line each; one statement."""
-        return [f"{what} {which}" for what, which in connection.exec_driver_sql(_sql("audit.sql"))]
+        return [f"{what} {which}" for what, which in connection.exec_driver_sql(self._text("audit.sql"))]
 
     def ddl(self) -> list[str]:
         """Every statement of the schema, in order."""
@@ -144,15 +158,21 @@ class PostgresDialect:
         statements.append(_sql("checks.sql"))
         trigger = _sql("triggers.sql")
         statements += [trigger.format(table=table, rule=rule) for table, rule in _RULES.items()]
-        return statements
+        return [self._placed(statement) for statement in statements]
+
+    def script(self) -> str:
+        """The schema as one transaction for people who run DDL themselves; anything in its way rolls it back."""
+        listed = ", ".join(f"'{name}'" for name in TABLE_NAMES)
+        refuse = self._text("refuse_existing.sql").replace("/*names*/'ledger_meta'", listed).strip()
+        return ";\n\n".join(["BEGIN", refuse, *self.ddl(), "COMMIT", ""]).rstrip() + "\n"
 
     def grants(self, runtime_role: str) -> list[str]:
         """Rights of the role a running task uses."""
-        return [_sql("roles.sql").format(runtime=_quoted(runtime_role))]
+        return [self._text("roles.sql").format(runtime=_quoted(runtime_role))]
 
     def provisioner_grants(self, role: str) -> list[str]:
         """Rights of the role that records trust policies and registers grants, and does nothing else."""
-        return [_sql("provisioner.sql").format(provisioner=_quoted(role))]
+        return [self._text("provisioner.sql").format(provisioner=_quoted(role))]
 
 
 def _quoted(name: str) -> str:

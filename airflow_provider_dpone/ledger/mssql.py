@@ -1,0 +1,48 @@
+"""The control ledger on SQL Server by its public names: its schema, and its stores behind a factory of connections."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from airflow_provider_dpone.ledger.activations import CompositionActivationStore
+from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
+from airflow_provider_dpone.ledger.dialects.mssql import MssqlDialect
+from airflow_provider_dpone.ledger.schema import SCHEMA
+from airflow_provider_dpone.ledger.transaction import Ledger
+
+if TYPE_CHECKING:
+    import pyodbc
+
+
+def render_composition_mssql_schema(control_schema: str = SCHEMA) -> str:
+    """The ledger's schema as ``GO`` batches, for an empty control database.
+
+    It refuses tables and views of its own names and of the earlier system's, and so itself a second time. Its identity
+    and the runtime role's rights follow with :func:`airflow_provider_dpone.ledger.install.provision`.
+    """
+    return MssqlDialect(control_schema).script()
+
+
+class MssqlCompositionActivationStore(CompositionActivationStore):
+    """Guards and activations.
+
+    :param connect: opens an independent connection each time: no pool, no retry.
+    :param expected_service_id: the one installation this caller writes to.
+    :param control_schema: schema of the ledger's tables.
+    """
+
+    def __init__(
+        self, connect: Callable[[], pyodbc.Connection], *, expected_service_id: uuid.UUID, control_schema: str = SCHEMA
+    ) -> None:
+        super().__init__(Ledger(connect, MssqlDialect(control_schema), expected_service_id))
+
+
+class MssqlCompositionAttemptStore(CompositionAttemptStore):
+    """Attempts; takes what :class:`MssqlCompositionActivationStore` takes."""
+
+    def __init__(
+        self, connect: Callable[[], pyodbc.Connection], *, expected_service_id: uuid.UUID, control_schema: str = SCHEMA
+    ) -> None:
+        super().__init__(Ledger(connect, MssqlDialect(control_schema), expected_service_id))
