@@ -309,6 +309,9 @@ def nothing_is_registered_outside_its_conditions(world: AuthorityWorld) -> None:
     assert _refused(world, forged) == "signature"
     stranger = AuthorityWorld(world.database, world.provisioner, world.password)
     assert _refused(world, stranger.grant(policy)) == "signer"
+    only = world.policy().signers[0].model_copy(update={"phases": ("execution",)})
+    bounded = world.trusted(environment="bounded", signers=(only,))
+    assert _refused(world, world.grant(bounded)) == "signer"
     assert _refused(world, world.grant(policy, ledger_service_id=str(uuid.uuid4()))) == "ledger"
     world.trusted(policy, max_workloads=2)
     assert _refused(world, signed) == "superseded"
