@@ -22,11 +22,13 @@ test: $(READY)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Attempts struck on the wire and by killing and freezing workers, each recovered and checked: build/campaign/summary.json.
-# CAMPAIGN=full strikes every pair of step and fault; SOAK_MINUTES=30 soaks longer. Both are for the nightly workflow.
+# CAMPAIGN=full strikes every pair of step and fault, of some CELLS or a SHARD (1/4) when given; SOAK_MINUTES soaks
+# longer; PART runs one file of it. These are for the nightly workflow.
 campaign: $(READY)
 	@rm -f build/campaign/summary.json
-	@DPONE_CAMPAIGN=$(CAMPAIGN) DPONE_SOAK_SECONDS=$$((60 * $(or $(SOAK_MINUTES),3))) \
-	  $(BIN)/python -m pytest -s --show-capture=no tests/campaign --junitxml=build/campaign/junit.xml
+	@DPONE_CAMPAIGN=$(CAMPAIGN) DPONE_CAMPAIGN_CELLS=$(CELLS) DPONE_CAMPAIGN_SHARD=$(SHARD) \
+	  DPONE_SOAK_SECONDS=$$((60 * $(or $(SOAK_MINUTES),3))) \
+	  $(BIN)/python -m pytest -s --show-capture=no $(or $(PART),tests/campaign) --junitxml=build/campaign/junit.xml
 
 # One more attempt beside 100,000 ended ones: build/scale/summary.json.
 scale: $(READY)
