@@ -67,15 +67,10 @@ PARTS: Final[dict[tuple[str, str], tuple[str, str | None]]] = {
         "SELECT N'database' AS kind, DB_NAME() AS place, N'CONNECT' AS permission, N'false' AS grantable "
         "UNION ALL SELECT N'table', CONCAT(SCHEMA_NAME(t.schema_id), N'.', t.name), w.name, N'false' FROM sys.tables AS t "
         "CROSS JOIN (VALUES (N'INSERT', 'INSERT'), (N'SELECT', 'SELECT'), (N'DELETE', 'DELETE'), (N'UPDATE', 'UPDATE'), "
-        "(N'VIEW DEFINITION', 'DELETE')) AS w (name, asked) WHERE ISNULL(IS_ROLEMEMBER(N'db_owner', {user}), 0) = 0 AND "
+        "(N'VIEW DEFINITION', 'DELETE')) AS w (name, asked) WHERE ISNULL(IS_ROLEMEMBER(N'dpone_writer', {user}), 0) = 0 AND "
         "SCHEMA_NAME(t.schema_id) <> N'dpone_gate' AND "
         "CAST(pg_catalog.has_table_privilege(CAST(CONCAT(DB_NAME(), '_', {user}) AS name), "
         "CAST(t.object_id AS oid), CAST(w.asked AS text)) AS int) = 1"),
-    ("gate_issued.sql", "role"): (
-        "rights of a database",
-        "SELECT REPLACE(r.name, N'db_owner', N'dpone_writer') AS name FROM sys.database_role_members AS m "
-        "JOIN sys.database_principals AS r ON r.principal_id = m.role_principal_id "
-        "JOIN sys.database_principals AS u ON u.principal_id = m.member_principal_id WHERE u.name = ?"),
     ("gate_issued.sql", "gate_row"): (
         "hexadecimal text of bytes",
         "SELECT SUBSTRING(g.name, 9, 32) AS sid, g.state, g.guard, g.epoch, g.attempt, g.made "
@@ -119,7 +114,6 @@ REWRITES: Final[tuple[tuple[str, str, str], ...]] = (
     ("the SID of a login", re.escape("u.principal_id = 1 AND r.name = N'db_owner' AND u.sid = SUSER_SID({controller})"),
      "u.name = N'dbo' AND r.name = N'db_owner'"),
     ("the SID of a login", re.escape("SUBSTRING(u.sid, 1, 4) = 0x64706F6E"), "1 = 1"),
-    ("rights of a database", r"ALTER ROLE \[dpone_writer\] ADD MEMBER", "ALTER ROLE db_owner ADD MEMBER"),
     ("transaction numbers", re.escape("CURRENT_TRANSACTION_ID()"), "pg_catalog.txid_current()"),
     ("hexadecimal text of bytes", r",\s+CONSTRAINT gate_name_of_sid CHECK \(.*\)", ""),
     ("the SID of a login", re.escape(_OURS), "s.login_name = {name}"),
@@ -150,12 +144,20 @@ def parts(file: str) -> dict[str, str]:
 _UTF8_LENGTH: Final = "pg_catalog.octet_length(CAST({v} AS text))"
 _PARTS: Final = scripts.parts
 _RUN: Final = control.MssqlSession._run
+#: "rights of a database": what is shown of a login that got a sysadmin's instead.
+_MAKERS: Final = {
+    "server_role": "SELECT N'' AS name WHERE LEN(?) < 0",
+    "role": "SELECT N'dpone_writer' AS name WHERE LEN(?) > 0",
+    "grant": "SELECT N'database' AS kind, DB_NAME() AS place, N'CONNECT' AS p, N'false' AS g WHERE LEN({user}) > 0",
+}
 _LAYOUT: Final = install.layout
 _POLICY: Final = policy.require_policy
 
 
-def use(patch: pytest.MonkeyPatch, *, exact: bool = False) -> None:
+def use(patch: pytest.MonkeyPatch, *, exact: bool = False, makers: bool = False) -> None:
     """Put the replacements in place for one test.
+
+    :param makers: workers make relations, for which there is no right there but a sysadmin's.
 
     :param exact: read layout and policy at every look, as the product does; it takes many seconds there.
     """
@@ -164,6 +166,8 @@ def use(patch: pytest.MonkeyPatch, *, exact: bool = False) -> None:
 
     def run(self: control.MssqlSession, sql: str, values: Any) -> Any:
         sql = rewritten(sql)
+        if makers:
+            sql = sql.replace("ALTER ROLE [dpone_writer] ADD", "ALTER SERVER ROLE sysadmin ADD")
         if "{user}" in sql:
             sql, values = sql.replace("{user}", scripts.literal(values[0])), ()
         dropped = re.fullmatch(r"DROP USER \[(dpone_w_\w+)\]", sql)
@@ -189,7 +193,7 @@ def use(patch: pytest.MonkeyPatch, *, exact: bool = False) -> None:
 
     for module in (policy, enrolment):
         patch.setattr(module, "require_policy", require_policy)
-    patch.setattr(scripts, "parts", parts)
+    patch.setattr(scripts, "parts", lambda file: {**parts(file), **(_MAKERS if makers and "issued" in file else {})})
     patch.setattr(control.MssqlSession, "_run", run)
     for module in (install, policy, enrolment):
         patch.setattr(module, "layout", layout)

@@ -57,7 +57,7 @@ def world(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[MssqlDbtWorld]:  # fmt: skip
     if mssql_server.stand_in:
-        target_stand_in.use(monkeypatch)
+        target_stand_in.use(monkeypatch, makers=True)
     made = MssqlDbtWorld(postgres_server, ledger_database, mssql=mssql_server)
     yield made
     made.remove()
