@@ -23,6 +23,7 @@ test: $(READY)
 
 # Attempts struck on the wire and by killing and freezing workers, each recovered and checked: build/campaign/summary.json.
 campaign: $(READY)
+	@rm -f build/campaign/summary.json
 	@$(BIN)/python -m pytest -s tests/campaign --junitxml=build/campaign/junit.xml
 
 # Speed, memory, protocol time, admissions and readers, as ratios of one run: build/bench/summary.json.

@@ -38,6 +38,7 @@ from airflow_provider_dpone.enrolment.postgres import enrol_schema
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore, Guard, StoredActivation
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
 from airflow_provider_dpone.ledger.journal import LedgerJournal
+from tests.builders import instance_id
 from tests.ledger_database import LedgerDatabase
 from tests.servers import PostgresUnderTest
 
@@ -243,7 +244,7 @@ class SchemaWorld:
     ) -> TaskCoordinates:
         return TaskCoordinates(
             dag_id="dag", run_id=run_id, task_id=task, map_index=-1, try_number=try_number, max_tries=max_tries,
-            task_instance_id=str(uuid.uuid4()),
+            task_instance_id=instance_id(),
         )  # fmt: skip
 
     def admit(self, task: str = "work", **coordinates: Any) -> str:

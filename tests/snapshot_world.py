@@ -35,6 +35,7 @@ from airflow_provider_dpone.enrolment.clickhouse import enrol
 from airflow_provider_dpone.hooks.clickhouse import ControllerLogin
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.transfer.source import Source
+from tests.builders import instance_id
 from tests.ledger_database import LedgerDatabase
 from tests.servers import ClickHouseUnderTest, PostgresUnderTest
 
@@ -170,7 +171,7 @@ class SnapshotWorld:
             environment="test",
             coordinates=TaskCoordinates(
                 dag_id="dag", run_id=run_id, task_id=f"{table}_keep", map_index=-1, try_number=try_number, max_tries=3,
-                task_instance_id=str(uuid.uuid4()),
+                task_instance_id=instance_id(),
             ),
             keep=keep,
         )  # fmt: skip
@@ -208,7 +209,7 @@ class SnapshotWorld:
             environment="test",
             coordinates=TaskCoordinates(
                 dag_id="dag", run_id=run_id, task_id=table, map_index=-1, try_number=try_number, max_tries=max_tries,
-                task_instance_id=task_instance_id or str(uuid.uuid4()),
+                task_instance_id=task_instance_id or instance_id(),
             ),
             limits=(limits or SnapshotLimits(max_source_bytes="4 GiB")).effective(),
             min_rows=min_rows,

@@ -162,26 +162,15 @@ def _reconcile(options: argparse.Namespace) -> None:
 
 
 def _adjudicate(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.attempts.settle import Cause, Settler
-    from airflow_provider_dpone.attempts.world import utc_now
-    from airflow_provider_dpone.contracts.proofs import Adjudication
-    from airflow_provider_dpone.contracts.states import AttemptState
-    from airflow_provider_dpone.operators.reconcile import world_of
+    from airflow_provider_dpone.operators.reconcile import adjudicate, decision
 
     ledger, stored = _find(options)
-    signed = Adjudication(
-        attempt_sha256=stored.sha256,
-        state=AttemptState[options.state],
-        decided_by=options.by or "unnamed",
-        statement=options.statement,
-        decided_at=utc_now(),
-    )
+    signed = decision(stored, options.state, options.by, options.statement)
     if options.dry_run:
         print(f"attempt {stored.sha256[7:19]} is {stored.state.name}; would record, signed off by {signed.decided_by}: "
               f"{signed.state.name}, {signed.statement!r}; then its guards are free")  # fmt: skip
         return
-    cause = Cause("DPONE_ADJUDICATED", options.statement)
-    ended = Settler(world_of(ledger, stored)).resolve(stored.sha256, cause, adjudication=signed)
+    ended = adjudicate(ledger, signed)
     if options.json:
         print(json.dumps(_line(ended)))
         return

@@ -1,4 +1,4 @@
-"""Settle attempts that nobody is working on: the reaper's task, also usable by hand."""
+"""Settle attempts that nobody is working on, and record what a person decided about one that stays unknown."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_dpone.attempts.settle import Cause, Settler
 from airflow_provider_dpone.attempts.steps import StopFlag
-from airflow_provider_dpone.attempts.world import World
+from airflow_provider_dpone.attempts.world import World, utc_now
+from airflow_provider_dpone.contracts.proofs import Adjudication
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.errors import ActivationMissing, DponeError
+from airflow_provider_dpone.contracts.states import AttemptState
+from airflow_provider_dpone.errors import ActivationMissing, AdjudicationRefused, DponeError
 from airflow_provider_dpone.hooks.control import DponeControlHook
 from airflow_provider_dpone.hooks.targets import world_behind
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
@@ -86,6 +89,84 @@ class ReconcileOperator(BaseOperator):
     def on_kill(self) -> None:
         """Stop before the next attempt; settling resumes where it was."""
         self._stop.set("killed by Airflow")
+
+
+class AdjudicateOperator(BaseOperator):
+    """Record an administrator's decision about an attempt that observation cannot settle (COMMIT_UNKNOWN).
+
+    Stands behind an approval task; see ``dags_examples/decide.py``. The decision stays in the ledger for good; enrol
+    the target again before its next run.
+
+    :param attempt: beginning of the attempt's digest.
+    :param state: ``SUCCEEDED`` or ``FAILED``.
+    :param statement: what was looked at and why this is so.
+    :param decided_by: who decides.
+    :param control_conn_id: the control database, as its administrator.
+
+    Returns the attempt's digest, workload and state.
+    """
+
+    template_fields = ("attempt", "state", "statement", "decided_by")
+
+    def __init__(
+        self,
+        *,
+        attempt: str,
+        state: str,
+        statement: str,
+        decided_by: str,
+        control_conn_id: str = "dpone_control_admin",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.attempt = attempt
+        self.state = state
+        self.statement = statement
+        self.decided_by = decided_by
+        self.control_conn_id = control_conn_id
+
+    def execute(self, context: Any) -> dict[str, str]:
+        """Record it.
+
+        :raises AirflowFailException: the decision is refused (a state that is none, an attempt that is not unknown, a
+            statement that contradicts what was observed); the message starts with its code.
+        """
+        try:
+            ledger = DponeControlHook(self.control_conn_id).ledger()
+            stored = CompositionAttemptStore(ledger).find(self.attempt)
+            ended = adjudicate(ledger, decision(stored, self.state, self.decided_by, self.statement))
+        except DponeError as error:
+            if error.retryable:
+                raise
+            raise AirflowFailException(str(error)) from None
+        self.log.info("attempt %s is %s, as %s decided", ended.sha256[7:19], ended.state.name, self.decided_by)
+        return _line(ended, ended.state.name)
+
+
+def decision(stored: StoredAttempt, state: str, by: str, statement: str) -> Adjudication:
+    """The document an administrator signs off.
+
+    :raises AdjudicationRefused: ``state`` is none an attempt can end in, or nobody or nothing stands behind it.
+    """
+    if state not in ("SUCCEEDED", "FAILED") or not by.strip() or not statement.strip():
+        raise AdjudicationRefused(
+            f"a decision is SUCCEEDED or FAILED, by somebody, with a statement of what was looked at; not {state!r} by "
+            f"{by!r}: {statement!r}"
+        )
+    return Adjudication(
+        attempt_sha256=stored.sha256,
+        state=AttemptState[state],
+        decided_by=by,
+        statement=statement,
+        decided_at=utc_now(),
+    )
+
+
+def adjudicate(ledger: Ledger, signed: Adjudication) -> StoredAttempt:
+    """Record a decision and end the attempt with it."""
+    stored = CompositionAttemptStore(ledger).find(signed.attempt_sha256)
+    cause = Cause("DPONE_ADJUDICATED", signed.statement)
+    return Settler(world_of(ledger, stored)).resolve(stored.sha256, cause, adjudication=signed)
 
 
 def declaration_of(ledger: Ledger, stored: StoredAttempt) -> WorkloadDeclaration:

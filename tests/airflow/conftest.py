@@ -95,6 +95,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     local.up()
     dags = directory / "dags"
     shutil.copytree(Path(__file__).parent / "dags", dags)
+    shutil.copy(Path(__file__).parents[2] / "dags_examples" / "decide.py", dags)
     cache = directory / "cache"
     bundles = [
         {"name": "dags-folder", "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {}},
@@ -115,7 +116,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         command(airflow, "activate", "--dags-folder", str(dags))
         shutil.copytree(Path(__file__).parent / "late_dags", dags / "late")
         airflow.start()
-        airflow.wait_for_dags([*cases.CASES, *cases.LOADS, "reaper", "undeclared"])
+        airflow.wait_for_dags([*cases.CASES, *cases.LOADS, "reaper", "undeclared", "dpone_decide"])
         yield found
     finally:
         airflow.stop()

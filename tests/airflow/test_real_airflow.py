@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.airflow.conftest import Stack, until
 
-RUNNING, SUCCEEDED, FAILED = 1, 2, 3
+RUNNING, SUCCEEDED, FAILED, UNKNOWN = 1, 2, 3, 4
 
 
 def test_airflow_shows_provider_plugin_and_commands(airflow: Stack) -> None:
@@ -165,3 +165,40 @@ def test_connection_forms_and_test_buttons_work(airflow: Stack) -> None:
         assert not wrong["status"]
         assert "DPONE_" in wrong["message"]
         assert "wr;on'g}" not in wrong["message"]
+
+
+def test_what_observation_cannot_settle_waits_for_a_person_and_is_recorded_under_their_name(airflow: Stack) -> None:
+    rule, task = airflow.held_task("decided", "dead", "answer", "Exchange", "dpone_publisher")
+    os.kill(task, signal.SIGKILL)
+    assert airflow.airflow.wait("decided", "dead") == "failed"
+    airflow.holds.clear(rule)
+    sql = "SELECT name FROM system.tables WHERE database = 'mart' AND name LIKE 'dpone%' AND total_rows = 10"
+    old = {name for (name,) in airflow.checker.clickhouse(f"{sql} AND create_table_query LIKE '%`id` Int64%'")}
+    [(attempt,)] = airflow.checker.postgres(
+        "dpone_control", "SELECT encode(attempt_sha256, 'hex') FROM dpone.attempt WHERE dag_id = 'decided'"
+    )
+    [kept] = [name for name in old if attempt[:12] in name]
+    airflow.checker.clickhouse(f"DROP TABLE mart.{kept} SYNC")  # so that the target alone proves nothing
+    statement = "looked at mart.decided: 1000 rows of the source; the old table was dropped by hand"
+    airflow.airflow.api(
+        "POST", "dags/dpone_decide/dagRuns",
+        {"dag_run_id": "d", "logical_date": None,
+         "conf": {"attempt": attempt[:12], "state": "SUCCEEDED", "statement": statement}},
+    )  # fmt: skip
+    waiting = ("awaiting_input", "deferred")  # the second in older Airflow
+    until(lambda: airflow.airflow.task("dpone_decide", "d", "approve")["state"] in waiting, "it waits for a person")
+    assert airflow.attempts("decided") == [UNKNOWN]
+    time.sleep(5)  # as a person takes: Airflow fails a task that goes on before its executor said that it paused
+    airflow.airflow.api(
+        "PATCH", "dags/dpone_decide/dagRuns/d/taskInstances/approve/-1/hitlDetails",
+        {"chosen_options": ["Approve"], "params_input": {}},
+    )  # fmt: skip
+    assert airflow.airflow.wait("dpone_decide", "d") == "success"
+    assert airflow.attempts("decided") == [SUCCEEDED]
+    [(document,)] = airflow.checker.postgres(
+        "dpone_control",
+        f"SELECT convert_from(document, 'UTF8') FROM dpone.evidence WHERE convert_from(document, 'UTF8') LIKE '%{statement}%'"
+        " AND convert_from(document, 'UTF8') LIKE '%decided_by%'",
+    )
+    assert '"decided_by":"admin"' in document.replace(" ", "")
+    airflow.settled()

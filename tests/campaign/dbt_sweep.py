@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from airflow_provider_dpone.errors import DponeError
 from tests.attempt_process import AttemptProcess
-from tests.campaign.sweep import ROWS, Strike, Sweep
+from tests.campaign.strikes import Strike
+from tests.campaign.sweep import ROWS, Sweep
 from tests.campaign.wire import FaultProxy, Message
 from tests.dbt_world import DbtWorld, alive, project
 
@@ -26,8 +24,8 @@ FILES: Final = {
     ),
 }
 _SOURCE: Final = "sources: [{name: feed, schema: feed, tables: [{name: feed}]}]\n"
-_CONTROL: Final = ("before", "after", "kill", "killed-unsent", "freeze")
-_WORKER: Final = ("kill-dbt", "kill", "after", "freeze", "before", "outage")
+_CONTROL: Final = ("before", "after", "kill", "killed-unsent", "freeze", "term", "late", "torn")
+_WORKER: Final = ("kill-dbt", "kill", "after", "freeze", "before", "outage", "term", "late", "torn", "slow")
 
 
 class _Attempts:
@@ -47,6 +45,13 @@ class _Attempt:
     task: str
     options: dict[str, Any]
 
+    running: Any = None
+
+    def kill(self) -> None:
+        """What a stop does to it."""
+        if self.running is not None:
+            self.running.kill()
+
     def run(self) -> Any:
         options = dict(self.options)
         pids = options.pop("pids", None)
@@ -55,6 +60,7 @@ class _Attempt:
         with self.world.cell(self.project_dir, self.task, coordinates=coordinates, **options) as cell:
             if pids is not None:
                 pids.write_text(str(cell._prepared.pid))
+            self.running = cell
             return cell.run()
 
 
@@ -92,7 +98,7 @@ class DbtSweep(Sweep):
     done: ClassVar[str] = "SUCCEEDED"
 
     def prepare(self) -> None:
-        """The feed, the project, the release, and the proxies."""
+        """The feed, the project, the release, and where each end is."""
         world = self.world
         world.sql("CREATE SCHEMA feed")
         world.sql(f"CREATE TABLE feed.feed AS SELECT i AS id, 0 AS version FROM generate_series(1, {ROWS}) i")
@@ -102,12 +108,11 @@ class DbtSweep(Sweep):
         (directory / "models" / "feed.yml").write_text(_SOURCE)
         self.attempts = _Attempts(world, directory)
         host, port = world.postgres.host, world.postgres.port
-        self.proxies = {end: FaultProxy(host, port) for end in ("control", "worker")}
-        self.proxies["ledger"] = FaultProxy(world.ledger.host, world.ledger.port)
+        self.upstreams = dict.fromkeys(("control", "worker"), (host, port))
+        self.upstreams["ledger"] = (world.ledger.host, world.ledger.port)
         self.attempts.cell("models", run_id="first").run()
 
-    @staticmethod
-    def plan(trace: dict[str, list[Message]]) -> list[Strike]:
+    def plan(self, trace: dict[str, list[Message]]) -> list[Strike]:
         """Every statement of the gate in every way, every commit of the ledger and every third word of dbt in turn."""
         strikes: list[Strike] = []
         for end, messages in trace.items():
@@ -118,49 +123,47 @@ class DbtSweep(Sweep):
                     kinds = _CONTROL
                 elif end == "control" or (end == "ledger" and message.opens):
                     turn += 1
-                    kinds = (_CONTROL[turn // 8 % 5],) if turn % 8 == 0 else ()
+                    kinds = (_CONTROL[turn // 8 % len(_CONTROL)],) if turn % 8 == 0 else ()
                 elif end == "ledger" and message.label == "COMMIT":
                     turn += 1
                     kinds = (_CONTROL[turn % 4],)
                 elif end == "worker":
                     turn += 1
-                    kinds = (_WORKER[turn // 3 % 6],) if turn % 3 == 0 else ()
+                    kinds = (_WORKER[turn // 3 % len(_WORKER)],) if turn % 3 == 0 else ()
                 strikes += [Strike(end, message.number, message.label, kind) for kind in kinds]
         return strikes
 
-    def _next(self) -> None:
-        self.version += 1
-        for proxy in self.proxies.values():
-            proxy.arm(None)
+    def change(self) -> None:
+        """Every row of the feed carries the version."""
         self.world.sql(f"UPDATE feed.feed SET version = {self.version}")
 
-    def _attempt(self, run_id: str) -> DbtWorker:
-        ports = {"port": self.proxies["control"].port, "worker_port": self.proxies["worker"].port}
-        ledger = self.proxies["ledger"].port
-        pids = self.world.work / f"{run_id}.pid"
-        return DbtWorker(self.attempts, pids, run_id=run_id, ledger_port=ledger, **ports)
+    def _attempt(self, run_id: str, try_number: int, line: dict[str, FaultProxy]) -> DbtWorker:
+        ports = {"port": line["control"].port, "worker_port": line["worker"].port, "ledger_port": line["ledger"].port}
+        pids = self.world.work / f"{run_id}-{try_number}.pid"
+        return DbtWorker(self.attempts, pids, run_id=run_id, try_number=try_number, max_tries=200, **ports)
 
-    def _act(self, strike: Strike, worker: AttemptProcess) -> None:
-        assert isinstance(worker, DbtWorker)
+    def _act(self, strike: Strike, process: AttemptProcess) -> None:
+        assert isinstance(process, DbtWorker)
         if strike.kind == "kill-dbt":
-            worker.signal_dbt(signal.SIGKILL)
+            process.signal_dbt(signal.SIGKILL)
         else:
-            super()._act(strike, worker)
+            super()._act(strike, process)
 
-    def _recover(self, strike: Strike, run_id: str) -> dict[str, Any]:
-        """Retries as a scheduler makes them."""
-        deadline = time.monotonic() + 240
-        worker_port = self.proxies["worker"].port  # the same profile, so that nothing is parsed again
-        for try_number in range(2, 100):
-            options = {"run_id": run_id, "try_number": try_number, "max_tries": 200, "worker_port": worker_port}
-            try:
-                receipt = self.attempts.cell("models", **options).run()
-                return {"state": receipt.state, "reused": receipt.reused}
-            except DponeError as error:
-                if not error.retryable or time.monotonic() > deadline:
-                    self.violations.append(f"{strike}: no retry succeeds: {error}")
-                    return {"code": error.code}
-        return {}
+    def _retry(self, run_id: str, try_number: int) -> Any:
+        worker_port = self._line(0)["worker"].port  # the same profile, so that nothing is parsed again
+        options = {"run_id": run_id, "try_number": try_number, "max_tries": 200, "worker_port": worker_port}
+        return self.attempts.cell("models", **options).run()
+
+    def reader(self) -> Callable[[], tuple[int, Any, Any]]:
+        """The table a model makes, as a report reads it."""
+        connection = self.world.postgres.connect(self.world.database)
+
+        def read() -> tuple[int, Any, Any]:
+            row = connection.execute("SELECT count(*), min(version), max(version) FROM mart.first").fetchone()
+            assert row is not None
+            return row[0], row[1], row[2]
+
+        return read
 
     # --- the checker ---
 
@@ -198,15 +201,3 @@ class DbtSweep(Sweep):
         self._must(what, receipts == succeeded, f"{receipts} receipts, {succeeded} attempts that succeeded")
         left = [path.name for path in (world.work / "runs").iterdir()]
         self._must(what, len(left) <= 1, f"working directories left: {left}")  # the next attempt removes one
-
-
-@contextmanager
-def dbt_swept(world: DbtWorld) -> Iterator[DbtSweep]:
-    """A prepared sweep."""
-    sweep = DbtSweep(world)
-    sweep.prepare()
-    try:
-        yield sweep
-    finally:
-        for proxy in sweep.proxies.values():
-            proxy.close()

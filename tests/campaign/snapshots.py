@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-from tests.campaign.sweep import ROWS, Strike, Sweep, covering
-from tests.campaign.wire import FaultProxy, Message
+from tests.campaign.strikes import Strike, covering
+from tests.campaign.sweep import ROWS, Sweep
+from tests.campaign.wire import Message
 from tests.snapshot_world import SnapshotWorld
 
 #: Statements that change something on the target server; each of them is struck in every way.
@@ -21,7 +22,7 @@ class SnapshotSweep(Sweep):
     world: SnapshotWorld
 
     def prepare(self) -> None:
-        """Tables, enrolment, release, and the proxies."""
+        """Tables, enrolment, release, and where each end is."""
         world = self.world
         world.pg("CREATE TABLE orders (id bigint NOT NULL, version integer NOT NULL, name text)")
         world.pg(f"INSERT INTO orders SELECT i, 0, 'name ' || i FROM generate_series(1, {ROWS}) i")
@@ -32,10 +33,10 @@ class SnapshotSweep(Sweep):
         world.ch(f"INSERT INTO {target} SELECT number, 0, 'old' FROM numbers({ROWS})")
         world.activate("orders")
         server, ledger = world.clickhouse, world.ledger
-        self.proxies = {
-            "ledger": FaultProxy(ledger.host, ledger.port),
-            "native": FaultProxy(server.host, server.native_port),
-            "http": FaultProxy(server.host, server.http_port),
+        self.upstreams = {
+            "ledger": (ledger.host, ledger.port),
+            "native": (server.host, server.native_port),
+            "http": (server.host, server.http_port),
         }
 
     def plan(self, trace: dict[str, list[Message]]) -> list[Strike]:

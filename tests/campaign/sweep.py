@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,56 +21,28 @@ import psycopg
 
 from airflow_provider_dpone.errors import DponeError
 from tests.attempt_process import AttemptProcess
+from tests.campaign.strikes import DAY, DEADLY, ON_WIRE, Strike
 from tests.campaign.wire import Fault, FaultProxy, Message
 
 ROWS: Final = 300
-KINDS: Final = ("before", "after", "half", "outage", "kill", "killed-unsent", "freeze")
 
 
-@dataclass(frozen=True)
-class Strike:
-    """One fault at one message of one end."""
+@dataclass
+class Worker:
+    """One attempt under one strike, behind proxies of its own."""
 
-    end: str
-    number: int
-    label: str
-    kind: str
+    strike: Strike
+    proxies: dict[str, FaultProxy]
+    process: AttemptProcess
+    reached: threading.Event
 
-    def __str__(self) -> str:
-        return f"{self.kind} at {self.end} message {self.number} ({self.label})"
+    def heal(self) -> None:
+        for proxy in self.proxies.values():
+            proxy.heal()
 
-
-def covering(trace: dict[str, list[Message]], changing: tuple[str, ...], struck_more: str) -> list[Strike]:
-    """The covering selection: every commit and every changing statement in every way, a spread of all else in turn.
-
-    A worker frozen inside a ledger transaction keeps the ledger's lock until the server ends its session, so freezing is
-    tried where a connection begins, and inside one transaction only.
-
-    :param changing: how the labels of statements begin that change something on the target.
-    :param struck_more: the end whose changing statements are halved and cut off for longer as well.
-    """
-    strikes: list[Strike] = []
-    for end, messages in trace.items():
-        commits = others = opened = 0
-        for message in messages:
-            if end == "ledger" and message.label == "COMMIT":
-                commits += 1
-                kinds = ["before", "after", "kill", "killed-unsent"]
-                kinds += ["outage"] if commits % 3 == 0 else ["freeze"] if commits == 7 else []
-            elif end not in ("ledger", "source") and message.label.startswith(changing):
-                kinds = ["before", "after", "kill", "killed-unsent", "freeze"]
-                kinds += ["half", "outage"] if end == struck_more else []
-            elif end == "ledger" and message.opens:
-                opened += 1
-                kinds = ["freeze"] if opened % 2 else ["outage"] if opened % 8 == 2 else []
-            else:
-                others += 1
-                every = 24 if end == "ledger" else 2
-                kinds = (
-                    [("after", "kill", "before", "half", "outage")[others // every % 5]] if others % every == 0 else []
-                )
-            strikes += [Strike(end, message.number, message.label, kind) for kind in kinds]
-    return strikes
+    def deliver(self) -> None:
+        """Deliver what is held."""
+        self.proxies[self.strike.end].release()
 
 
 @dataclass
@@ -108,10 +80,13 @@ class Readers:
 
 @dataclass
 class Sweep:
-    """One world with a proxy before each end, in which attempts are struck one after another."""
+    """One world in which attempts are struck one after another, each through proxies before every end."""
 
     world: Any
-    proxies: dict[str, FaultProxy] = field(default_factory=dict)
+    upstreams: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Host and port of each end."""
+    lines: list[dict[str, FaultProxy]] = field(default_factory=list)
+    """A set of proxies for each worker that lives at the same time as another."""
     version: int = 0
     zombies: int = 0
     zombies_succeeded: int = 0
@@ -125,7 +100,7 @@ class Sweep:
     # --- what a cell says ---
 
     def prepare(self) -> None:
-        """Tables, enrolment, release, and the proxies."""
+        """Tables, enrolment, release, and where each end is."""
         raise NotImplementedError
 
     def plan(self, trace: dict[str, list[Message]]) -> list[Strike]:
@@ -153,9 +128,9 @@ class Sweep:
     def trace(self) -> dict[str, list[Message]]:
         """One good attempt through the proxies, and what was said on the wire."""
         self._next()
-        ended = self._attempt("trace").result()
+        ended = self._attempt("trace", 1, self._line(0)).result()
         assert ended.get("state") == self.done, ended
-        found = {end: list(proxy.trace) for end, proxy in self.proxies.items()}
+        found = {end: list(proxy.trace) for end, proxy in self._line(0).items()}
         self._check("trace", ended)
         assert not self.violations, self.violations
         return found
@@ -164,89 +139,141 @@ class Sweep:
         """One attempt with one fault, its recovery, and the check."""
         self._next()
         run_id = f"run-{self.version}"
-        proxy = self.proxies[strike.end]
-        reached = threading.Event()
-        worker: list[AttemptProcess] = []
-
-        def act() -> None:
-            while not worker:  # it may say its first word before we know its number
-                time.sleep(0.001)
-            self._act(strike, worker[0])
-            reached.set()
-
-        on_wire = {"kill": "after", "kill-dbt": "after", "killed-unsent": "before", "freeze": "hold"}
-        proxy.arm(Fault(on_wire.get(strike.kind, strike.kind), strike.number, act))
-        worker.append(self._attempt(run_id))
-        ended = self._watch(strike, worker[0], reached)
-        self.missed += not reached.is_set()
-        proxy.heal()
+        worker = self._begin(strike, run_id, 1)
+        ended = self._watch(worker)
+        self.missed += not worker.reached.is_set()
+        worker.heal()
         if ended.get("state") != self.done:
-            ended = self._recover(strike, run_id)
-        if strike.kind == "freeze" and reached.is_set():
-            self._wake(strike, worker[0], proxy)
+            ended = self._recover(strike, run_id, 2)
+        if strike.kind in ("freeze", "late") and worker.reached.is_set():
+            self._wake(str(strike), [worker])
         self._check(str(strike), ended)
+
+    def chain(self, strikes: Sequence[Strike]) -> None:
+        """A try frozen at each of these places, the next one begun meanwhile; all wake when the last has published."""
+        self._next()
+        run_id, what = f"run-{self.version}", " / ".join(map(str, strikes))
+        asleep = []
+        ended: dict[str, Any] = {}
+        for number, strike in enumerate(strikes, 1):
+            worker = self._begin(strike, run_id, number, self._line(number - 1))
+            ended = self._watch(worker)
+            if worker.reached.is_set():
+                asleep.append(worker)
+            else:
+                self.missed += 1
+        if ended.get("state") != self.done:
+            ended = self._recover(what, run_id, len(strikes) + 1)
+        self._wake(what, asleep)
+        self._check(what, ended)
+
+    def close(self) -> None:
+        for line in self.lines:
+            for proxy in line.values():
+                proxy.close()
 
     # --- steps of one strike ---
 
-    def _act(self, strike: Strike, worker: AttemptProcess) -> None:
+    def _line(self, number: int) -> dict[str, FaultProxy]:
+        while len(self.lines) <= number:
+            self.lines.append({end: FaultProxy(host, port) for end, (host, port) in self.upstreams.items()})
+        return self.lines[number]
+
+    def _begin(self, strike: Strike, run_id: str, try_number: int, line: dict[str, FaultProxy] | None = None) -> Worker:
+        line = line or self._line(0)
+        reached = threading.Event()
+        process: list[AttemptProcess] = []
+
+        def act() -> None:
+            while not process:  # it may say its first word before we know its number
+                time.sleep(0.001)
+            self._act(strike, process[0])
+            reached.set()
+
+        for proxy in line.values():
+            proxy.arm(None)
+        line[strike.end].arm(Fault(ON_WIRE[strike.kind], strike.number, strike.opening, act))
+        process.append(self._attempt(run_id, try_number, line))
+        return Worker(strike, line, process[0], reached)
+
+    def _act(self, strike: Strike, process: AttemptProcess) -> None:
         """What happens to the worker itself."""
-        if strike.kind in ("kill", "killed-unsent"):
-            os.kill(worker.pid, signal.SIGKILL)
+        if strike.kind in DEADLY:
+            os.kill(process.pid, signal.SIGKILL)
         elif strike.kind == "freeze":
-            worker.freeze()
+            process.freeze()
+        elif strike.kind == "term":
+            process.terminate()
+        elif strike.kind == "memory":
+            process.limit_memory()
+        elif strike.kind.startswith("clock"):
+            process.set_clock(DAY if strike.kind == "clock-ahead" else -DAY)
 
     def _next(self) -> None:
         self.version += 1
-        for proxy in self.proxies.values():
-            proxy.arm(None)
+        for line in self.lines:
+            for proxy in line.values():
+                proxy.arm(None)
         self.change()
 
-    def _attempt(self, run_id: str) -> AttemptProcess:
-        ports = {self.ports[end]: proxy.port for end, proxy in self.proxies.items()}
-        return AttemptProcess(self.world, "orders", run_id=run_id, **ports)
+    def _attempt(self, run_id: str, try_number: int, line: dict[str, FaultProxy]) -> AttemptProcess:
+        ports = {self.ports[end]: proxy.port for end, proxy in line.items()}
+        return AttemptProcess(self.world, "orders", run_id=run_id, try_number=try_number, max_tries=200, **ports)
 
-    def _watch(self, strike: Strike, worker: AttemptProcess, reached: threading.Event) -> dict[str, Any]:
+    def _watch(self, worker: Worker) -> dict[str, Any]:
         """Wait until the worker ended, was killed, or is frozen; what it ended with, if it could tell."""
-        deadline = time.monotonic() + 120
-        while not (strike.kind == "freeze" and reached.is_set()):
-            if worker.ended():
-                killed = strike.kind in ("kill", "killed-unsent") and reached.is_set()
-                return {} if killed else worker.result()
+        strike, process = worker.strike, worker.process
+        deadline = time.monotonic() + (8 if strike.kind == "memory" else 120)
+        while not (strike.kind == "freeze" and worker.reached.is_set()):
+            if process.ended():
+                if worker.proxies[strike.end].struck:
+                    worker.reached.wait(60)  # a server that is started again takes longer than its client to fail
+                return {} if strike.kind in DEADLY and worker.reached.is_set() else process.result()
             if time.monotonic() > deadline:
-                worker.kill()
-                self.violations.append(f"{strike}: the attempt did not end within 120 s")
+                process.kill()
+                if strike.kind != "memory":  # it may hang: an interpreter waits for a thread that could not start
+                    self.violations.append(f"{strike}: the attempt did not end within 120 s")
                 return {}
             time.sleep(0.01)
         return {}
 
-    def _recover(self, strike: Strike, run_id: str) -> dict[str, Any]:
+    def _recover(self, what: object, run_id: str, try_number: int) -> dict[str, Any]:
         """Retries as a scheduler makes them; a busy or unreachable ledger is tried again for a while."""
         deadline = time.monotonic() + 90
-        for try_number in range(2, 100):
+        for number in range(try_number, 200):
             try:
-                receipt = self.world.cell("orders", run_id=run_id, try_number=try_number, max_tries=200).run()
+                receipt = self._retry(run_id, number)
                 return {"state": receipt.state, "reused": receipt.reused}
             except DponeError as error:
                 if not error.retryable or time.monotonic() > deadline:
-                    self.violations.append(f"{strike}: no retry succeeds: {error}")
+                    self.violations.append(f"{what}: no retry succeeds: {error}")
                     return {"code": error.code}
         return {}
 
-    def _wake(self, strike: Strike, worker: AttemptProcess, proxy: FaultProxy) -> None:
-        """Deliver what was held and let the frozen worker go on: it must change nothing any more."""
+    def _retry(self, run_id: str, try_number: int) -> Any:
+        """One more try, in this process and past the proxies."""
+        return self.world.cell("orders", run_id=run_id, try_number=try_number, max_tries=200).run()
+
+    def _wake(self, what: str, workers: list[Worker]) -> None:
+        """Deliver what was held and let frozen workers go on: they must change nothing any more."""
         before = self._state()
-        self.zombies += 1
-        proxy.release()
-        worker.wake()
-        try:
-            ended = worker.result(120)
-        except TimeoutError:
-            self.violations.append(f"{strike}: the woken worker did not end")
-            return
+        for worker in workers:
+            worker.deliver()
+            if worker.strike.kind == "freeze":
+                worker.process.wake()
+        ends = []
+        for worker in workers:
+            try:
+                ends.append(worker.process.result(120) if worker.strike.kind == "freeze" else {})
+            except TimeoutError:
+                self.violations.append(f"{what}: the woken worker did not end")
+        if any(worker.strike.kind == "late" for worker in workers):
+            time.sleep(0.3)  # what was delivered late has its effect by then, if it has any
         after = self._state()
+        self.zombies += len(workers)
         if before != after:
-            self.zombies_succeeded += 1
-            self.violations.append(f"{strike}: the woken worker changed the target ({before} -> {after}): {ended}")
+            self.zombies_succeeded += len(workers)
+            self.violations.append(f"{what}: woken workers changed the target ({before} -> {after}): {ends}")
 
     # --- the checker ---
 
@@ -287,5 +314,4 @@ def swept(sweep: Sweep, place: Path) -> Iterator[Callable[[], dict[str, int]]]:
         yield readers.stop
     finally:
         readers.place.touch()
-        for proxy in sweep.proxies.values():
-            proxy.close()
+        sweep.close()

@@ -1,4 +1,4 @@
-"""The rest of the campaign: a soak, the ledger against its model, and mutations that must not survive.
+"""The rest of the campaign: a soak, the ledger against its model, mutations that must not survive, required faults.
 
 Each part adds its figures to build/campaign/summary.json. DPONE_SOAK_SECONDS (default 180), DPONE_MODEL_EXAMPLES and
 DPONE_CAMPAIGN_MUTANTS (how many of the list are tried, spread over the promises; default 16) bound it.
@@ -11,10 +11,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.campaign import report, required
 from tests.campaign.soak import Soak
 from tests.integration import test_ledger_model as model
 from tests.ledger_database import LedgerDatabase
@@ -22,18 +22,8 @@ from tests.snapshot_world import SnapshotWorld
 from tools.mutant_list import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-SUMMARY = ROOT / "build" / "campaign" / "summary.json"
 SOAK_SECONDS = float(os.environ.get("DPONE_SOAK_SECONDS", "180"))
 TRIED = int(os.environ.get("DPONE_CAMPAIGN_MUTANTS", "16"))
-
-
-def _add(part: str, figures: dict[str, Any], passed: bool) -> None:
-    summary = json.loads(SUMMARY.read_text()) if SUMMARY.exists() else {"passed": True}
-    summary[part] = figures
-    summary["passed"] = bool(summary["passed"] and passed)
-    SUMMARY.parent.mkdir(parents=True, exist_ok=True)
-    SUMMARY.write_text(json.dumps(summary, indent=2) + "\n")
-    print(json.dumps({part: figures}, indent=2))
 
 
 @pytest.mark.timeout(SOAK_SECONDS + 900)
@@ -44,7 +34,7 @@ def test_sixty_four_snapshots_at_once_over_sixteen_guards(world: SnapshotWorld, 
     readers = found["readers"]
     unread = readers["errors"] + readers["mixed"] + readers["empty"]
     figures = {**found, "violations": len(found["violations"])}
-    _add("soak", figures, not found["violations"] and not unread)
+    report.add(not found["violations"] and not unread, soak=figures)
     assert found["violations"] == []
     assert unread == 0
     assert found["kills"] > 0
@@ -57,7 +47,7 @@ def test_the_ledger_allows_what_its_model_allows(
     monkeypatch.setattr(model, "EXAMPLES", int(os.environ.get("DPONE_MODEL_EXAMPLES", "60")))
     model.test_any_order_of_steps_is_allowed_exactly_when_the_model_allows_it(ledger_database, capsys)
     rules = sum(1 for value in vars(model.LedgerMachine).values() if hasattr(value, "hypothesis_stateful_rule"))
-    _add("model", {"examples": model.EXAMPLES, "rules": rules, "steps": model.LedgerMachine.steps}, True)
+    report.add(True, model={"examples": model.EXAMPLES, "rules": rules, "steps": model.LedgerMachine.steps})
     assert rules >= 14
 
 
@@ -77,5 +67,16 @@ def test_no_mutation_survives() -> None:
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     figures = json.loads(done.stdout.strip().splitlines()[-1])
-    _add("mutants", {key: figures[key] for key in ("tried", "killed", "survived")}, not figures["survived"])
+    kept = {key: figures[key] for key in ("tried", "killed", "survived")}
+    report.add(not figures["survived"] and not figures["broken"], mutants=kept)
     assert figures["survived"] == figures["broken"] == [], done.stdout
+
+
+@pytest.mark.timeout(1200)
+def test_every_required_fault_has_a_row_that_shows_it(tmp_path: Path) -> None:
+    """Last: it looks at the strikes of the sweep before it."""
+    rows = required.rows(required.run(tmp_path / "required.xml"), report.read().get("struck", []))
+    missing = [row for row in rows if not row["shown"]]
+    report.add(not missing, required_faults=rows)
+    report.write_page()
+    assert missing == []

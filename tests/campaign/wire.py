@@ -25,6 +25,10 @@ _SCRIPT: Final = re.compile(
     rb"INSERT INTO dpone_gate|DELETE FROM|LOCK TABLE|COPY"
 )
 _TABLE: Final = re.compile(rb"(?:FROM|INTO|UPDATE) ((?:dpone|system)\.\w+)")
+#: Kinds of faults after which the message goes on to the server.
+_DELIVERED: Final = ("hold", "slow", "torn", "twice", "pass")
+SLOW: Final = 1.5
+"""Seconds a message is late."""
 #: What a client of PostgreSQL says last, and a ClickHouse driver first: they may come at any time, so they do not count.
 _UNNUMBERED: Final = (b"X\0\0\0\x04", b"\4")
 
@@ -44,13 +48,21 @@ class Fault:
     """What goes wrong, once.
 
     ``before``: the message is dropped and the connection cut. ``after``: it is delivered, its answer dropped. ``half``:
-    half of it is delivered. ``outage``: as ``before``, and no connection is accepted until :meth:`FaultProxy.heal`.
-    ``hold``: it is kept until :meth:`FaultProxy.release`, then delivered. ``reached`` is called when it happens.
+    half of it is delivered. ``torn``: it is delivered, half of the answer comes back. ``slow``: it is delivered a while
+    later. ``twice``: it is delivered on a second connection as well, as an intermediary does that sends a request again.
+    ``outage``: as ``before``, and no connection is accepted until :meth:`FaultProxy.heal`. ``hold``: it is kept until
+    :meth:`FaultProxy.release`, then delivered. ``pass``: nothing, on the wire. ``reached`` is called when it happens.
     """
 
     kind: str
     at: int
+    opening: bool = False
+    """Strike the first message from ``at`` on that opens a connection."""
     reached: Callable[[], None] = lambda: None
+
+    def strikes(self, message: Message) -> bool:
+        """Whether this is the one."""
+        return (message.number >= self.at and message.opens) if self.opening else message.number == self.at
 
 
 @dataclass
@@ -62,6 +74,9 @@ class _Link:
     answered: bool = True
     first: bool = True
     drop_answer: bool = False
+    tear_answer: bool = False
+    copy: socket.socket | None = None
+    """A second connection that gets the same request."""
     ends: list[socket.socket] = field(default_factory=list)
 
     def cut(self) -> None:
@@ -83,13 +98,15 @@ class FaultProxy:
         self._refusing = False
         self.trace: list[Message] = []
         self.struck = False
+        self.pace: Callable[[Message], None] | None = None
+        """Called before each message is delivered; a schedule lets one go on at a time."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def arm(self, fault: Fault | None) -> None:
         """Begin a new count, with one fault or none."""
         with self._lock:
             self._fault, self.trace, self.struck, self._refusing = fault, [], False, False
-            self._free.clear()
+            self._free = threading.Event()
 
     def release(self) -> None:
         """Deliver what is held."""
@@ -128,17 +145,24 @@ class FaultProxy:
                 fault = self._count(link, data)
                 if fault is not None and not self._strike(fault, link, data):
                     break
-                if fault is None:
+                if link.copy is not None:
+                    link.copy.sendall(data)
+                if fault is None or fault.kind in _DELIVERED:
                     link.server.sendall(data)
         link.cut()
         link.client.close()
+        if link.copy is not None:
+            link.copy.close()
 
     def _downward(self, link: _Link) -> None:
         with contextlib.suppress(OSError):
             while data := link.server.recv(1 << 16):
                 if link.drop_answer:
                     break
-                link.answered = True
+                if link.tear_answer:
+                    link.client.sendall(data[: len(data) // 2])
+                    break
+                link.answered, link.copy = True, None
                 link.client.sendall(data)
         link.cut()
         link.server.close()
@@ -150,22 +174,33 @@ class FaultProxy:
         with self._lock:
             link.answered = False
             number = len(self.trace)
-            self.trace.append(Message(number, label(data), link.first))
+            message = Message(number, label(data), link.first)
+            self.trace.append(message)
             link.first = False
-            fault = self._fault
-            if fault is None or self.struck or fault.at != number:
-                return None
-            self.struck = True
-            return fault
+            fault = self._fault if not self.struck and self._fault and self._fault.strikes(message) else None
+            self.struck = self.struck or fault is not None
+        if self.pace is not None:
+            self.pace(message)
+        return fault
 
     def _strike(self, fault: Fault, link: _Link, data: bytes) -> bool:
         """Do it; True when the connection goes on."""
         self._refusing = fault.kind == "outage"
-        link.drop_answer = fault.kind == "after"
+        link.drop_answer, link.tear_answer = fault.kind == "after", fault.kind == "torn"
         if fault.kind == "hold":
+            free = self._free
             fault.reached()
-            self._free.wait(300)
-            link.server.sendall(data)
+            free.wait(300)
+            return True
+        if fault.kind == "slow":
+            fault.reached()
+            time.sleep(SLOW)
+            return True
+        if fault.kind == "twice":
+            link.copy = socket.create_connection(self._upstream)
+            threading.Thread(target=_drain, args=(link.copy,), daemon=True).start()
+        if fault.kind in _DELIVERED:
+            fault.reached()
             return True
         if fault.kind == "after":
             link.server.sendall(data)
@@ -174,6 +209,13 @@ class FaultProxy:
             time.sleep(0.02)
         fault.reached()
         return fault.kind == "after"  # then the other direction cuts, as soon as the answer comes
+
+
+def _drain(sock: socket.socket) -> None:
+    """Read answers nobody waits for."""
+    with contextlib.suppress(OSError):
+        while sock.recv(1 << 16):
+            pass
 
 
 def label(data: bytes) -> str:

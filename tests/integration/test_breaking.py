@@ -41,6 +41,7 @@ from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
 from airflow_provider_dpone.ledger.journal import LedgerJournal
 from tests.attempt_process import AttemptProcess
+from tests.builders import instance_id
 from tests.snapshot_world import SnapshotWorld
 
 
@@ -58,11 +59,6 @@ def orders(world: SnapshotWorld) -> Iterator[SnapshotWorld]:
     world.activate("orders")
     yield world
     world.clickhouse.holds.clear()
-
-
-def _instance(at: int) -> str:
-    """A task instance's UUID as Airflow makes it: version 7, ordered by time."""
-    return str(uuid.UUID(int=at << 80 | 7 << 76 | secrets.randbits(12) << 64 | 2 << 62 | secrets.randbits(62)))
 
 
 def _settled(world: SnapshotWorld, **expected: int) -> None:
@@ -101,17 +97,19 @@ def _signed(attempt: str, state: AttemptState) -> Adjudication:
 def test_an_earlier_instance_that_starts_late_neither_fences_nor_outruns_its_successor(orders: SnapshotWorld) -> None:
     """C09: frozen before it asked for admission; its successor is at work, then done."""
     hold = orders.clickhouse.holds.set("checked", kind="Insert", user_prefix="dpone_ingest")
-    successor = AttemptProcess(orders, "orders", try_number=2, task_instance_id=_instance(2))
+    successor = AttemptProcess(orders, "orders", try_number=2, task_instance_id=instance_id(2_000_000))
     orders.clickhouse.holds.wait(hold)
     with pytest.raises(Fenced):
-        orders.cell("orders", try_number=1, task_instance_id=_instance(1)).run()
+        orders.cell("orders", try_number=1, task_instance_id=instance_id(1_000_000)).run()
     orders.clickhouse.holds.clear(hold)
     assert successor.result()["state"] == "PUBLISHED"
     with pytest.raises(Fenced):
-        orders.cell("orders", try_number=1, task_instance_id=_instance(1)).run()
+        orders.cell("orders", try_number=1, task_instance_id=instance_id(1_000_000)).run()
     assert orders.exchanges() == 1
     _settled(orders, succeeded=1)
-    recreated = orders.cell("orders", try_number=1, task_instance_id=_instance(3)).run()  # a run deleted and made again
+    recreated = orders.cell(
+        "orders", try_number=1, task_instance_id=instance_id(3_000_000)
+    ).run()  # a run deleted and made again
     assert (recreated.state, recreated.reused) == ("PUBLISHED", False)
 
 

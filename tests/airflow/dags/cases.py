@@ -35,6 +35,7 @@ CASES = {
     "timed": {"retries": 0, "execution_timeout": timedelta(seconds=12)},
     "reaped": {"retries": 0},
     "waiting": {"retries": 0},
+    "decided": {"retries": 0},
 }
 
 

@@ -1,0 +1,80 @@
+"""Passwords of a campaign: written down as they are made, then looked for everywhere something could have kept them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from airflow_provider_dpone.engines.clickhouse import gate as clickhouse_gate
+from airflow_provider_dpone.engines.postgres import gate as postgres_gate
+from tests.servers import ClickHouseUnderTest, PostgresUnderTest
+
+
+def record(place: Path) -> None:
+    """Write down every password this process and its children make, one a line."""
+    for module in (clickhouse_gate, postgres_gate):
+        made: Any = module._Password
+
+        def noted(text: str, made: Any = made) -> Any:
+            with place.open("a") as file:
+                file.write(text + "\n")
+            return made(text)
+
+        module._Password = noted  # type: ignore[misc, assignment]
+
+
+def texts(postgres: PostgresUnderTest, clickhouse: ClickHouseUnderTest, place: Path) -> None:
+    """Write down what the servers would tell anybody who asks: every row of every database, statements and their errors."""
+    with place.open("w") as file:
+        clickhouse.execute("SYSTEM FLUSH LOGS")
+        for row in clickhouse.execute("SELECT user, query, exception FROM system.query_log"):
+            file.write(f"{row}\n")
+        for view in ("users", "grants", "quotas", "processes"):
+            for row in clickhouse.execute(f"SELECT * FROM system.{view}"):
+                file.write(f"{row}\n")
+        with postgres.connect() as connection:
+            databases = [name for (name,) in connection.execute("SELECT datname FROM pg_database WHERE datallowconn")]
+        for database in databases:
+            with postgres.connect(database) as connection:
+                _rows(connection, file)
+
+
+def _rows(connection: psycopg.Connection[Any], file: Any) -> None:
+    tables = connection.execute(
+        "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+        " UNION ALL SELECT 'pg_catalog.pg_stat_activity' UNION ALL SELECT 'pg_catalog.pg_roles'"
+    ).fetchall()
+    for (table,) in tables:
+        for (row,) in connection.execute(f"SELECT t::text FROM {table} AS t".encode()):
+            file.write(f"{row}\n")
+        if table == "dpone.evidence":
+            for (document,) in connection.execute("SELECT convert_from(document, 'UTF8') FROM dpone.evidence"):
+                file.write(f"{document}\n")
+
+
+def found(passwords: Sequence[Path], names: Sequence[str], roots: Sequence[Path]) -> tuple[int, int, list[str]]:
+    """How many passwords were made, how many files hold one of ``names``, and which files hold a password.
+
+    The names are the check of the check: places that hold no name of a login would not hold its password either.
+    """
+    words = sorted({word for path in passwords if path.exists() for word in path.read_text().split()})
+    pattern = passwords[0].parent / "words"
+    pattern.write_text("\n".join(words))
+    kept = [*(str(path) for path in passwords), str(pattern)]
+    leaks = [name for name in _grep(pattern, roots) if name not in kept] if words else []
+    pattern.write_text("\n".join(names))
+    places = [name for name in _grep(pattern, roots) if name not in kept]
+    pattern.unlink()
+    return len(words), len(places), leaks
+
+
+def _grep(patterns: Path, roots: Sequence[Path]) -> list[str]:
+    done = subprocess.run(
+        ["grep", "-rlaFf", str(patterns), *map(str, roots)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout.splitlines()
