@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -48,7 +48,7 @@ class MssqlServer:
                         for name, value in keywords.items())  # fmt: skip
         return pyodbc.connect(text + ";ConnectRetryCount=0", autocommit=True, timeout=15)
 
-    def dialect(self, *, exact: bool = False) -> MssqlDialect:
+    def dialect(self, *, exact: Callable[[], pyodbc.Connection] | None = None) -> MssqlDialect:
         return StandInDialect(exact=exact) if self.stand_in else MssqlDialect()
 
 
@@ -87,7 +87,7 @@ class MssqlLedgerDatabase:
         return self.under_test.port
 
     def dialect(self) -> MssqlDialect:
-        return self.under_test.dialect(exact=self.exact)
+        return self.under_test.dialect(exact=self.connect_admin if self.exact else None)
 
     def connect_admin(self) -> pyodbc.Connection:
         return self.under_test.connect(database=self.dbname, user=self.admin_role, password=self.admin_password)
@@ -102,10 +102,14 @@ class MssqlLedgerDatabase:
         service_id = install(
             self.connect_admin, self.dialect(), family=Family.NONPRODUCTION, runtime_role=self.runtime_role
         )
+        self.after_installation()
+        return service_id
+
+    def after_installation(self) -> None:
+        """What a database's owner could not do on a stand-in."""
         if self.under_test.stand_in:
             with opened(self.under_test.connect(database=self.dbname)) as connection:
                 batch(connection, f"ALTER ROLE dpone_ledger ADD MEMBER {self.runtime_role}")
-        return service_id
 
     def drop(self) -> None:
         """Everything that was made for it, once nobody is connected to it any more."""

@@ -125,10 +125,12 @@ def test_pinned_service_id_is_compared(database: LedgerDatabase) -> None:
     ],
 )  # fmt: skip
 def test_altered_layout_stops_every_write(database: LedgerDatabase, postgres: str, mssql: str) -> None:
-    database.as_admin(_here(database, postgres, mssql))
     database.exact = True
+    ledger = database.runtime()
+    ledger.write(lambda tx: None)
+    database.as_admin(_here(database, postgres, mssql))
     with pytest.raises(LedgerMismatch, match="altered"):
-        database.runtime().write(lambda tx: None)
+        ledger.write(lambda tx: None)
 
 
 def test_admission_is_once_per_instance_and_one_per_guard(active: builders.Activated) -> None:
