@@ -233,7 +233,7 @@ def test_gates_move_forward_only_and_settle_their_dispatches(active: builders.Ac
     assert principal.state is GateState.CLOSED
     assert set(principal.dispatch_ids) == {answered, lost}
     states = active.ledger.read(
-        lambda c: {str(r[0]): r[1] for r in c.execute(text("SELECT dispatch_id, state FROM dpone.dispatch"))}
+        lambda c: {str(r[0]).lower(): r[1] for r in c.execute(text("SELECT dispatch_id, state FROM dpone.dispatch"))}
     )
     assert states == {answered: int(DispatchState.ANSWERED), lost: int(DispatchState.SETTLED)}
     with pytest.raises(Fenced, match="settled by"):  # the answer comes after somebody settled the attempt
@@ -312,11 +312,13 @@ def test_claim_has_one_winner(active: builders.Activated, database: LedgerDataba
 def test_documents_and_history_are_immutable(active: builders.Activated, database: LedgerDatabase) -> None:
     store = CompositionAttemptStore(active.ledger)
     sha256 = digest_bytes(store.admit_once(active.attempt("orders")))
-    # SQL Server compares keys with their documents before it asks the triggers
-    first = _here(database, "evidence_append_only", "ck_evidence_hash")
-    assert _refused(database, update(schema.evidence).values(document=b"{}")) == first
-    assert _refused(database, schema.evidence.delete()) == "evidence_append_only"
-    assert _refused(database, schema.attempt.delete()) == "attempt_append_only"
+    # SQL Server looks at constraints before it asks the triggers, PostgreSQL the other way round
+    hashed, referenced = (_here(database, f"{table}_append_only", constraint) for table, constraint in (
+        ("evidence", "ck_evidence_hash"), ("attempt", "fk_attempt_guard_attempt")))  # fmt: skip
+    assert _refused(database, update(schema.evidence).values(document=b"{}")) == hashed
+    unreferenced = schema.evidence.c.kind == int(schema.EvidenceKind.OBSERVATION)
+    assert _refused(database, schema.evidence.delete().where(unreferenced)) == "evidence_append_only"
+    assert _refused(database, schema.attempt.delete()) == referenced
     assert _refused(database, update(schema.attempt).values(dag_id="x")) == "attempt_immutable"
     assert _refused(database, update(schema.attempt).values(state=2)) == "attempt_proofs"
     assert _refused(database, update(schema.attempt_guard).values(is_open=False)) == "attempt_guard_release"
