@@ -76,8 +76,17 @@ def test_live_clickhouse_runs_a_closed_list_on_the_newest_and_two_long_term_rele
     assert any("tools.closed_list" in run for run in _runs(body))
 
 
-def test_nightly_is_the_full_campaign() -> None:
-    assert JOBS["nightly.yml", "campaign"]["env"] == {"CAMPAIGN": "full", "SOAK_MINUTES": "30"}
-    assert {run for key, body in JOBS.items() if key[0] == "nightly.yml" for run in _runs(body)} == {
-        "make campaign", "make scale", "make mutants"
-    }  # fmt: skip
+def test_nightly_strikes_every_pair_in_parts_and_runs_everything_long() -> None:
+    assert JOBS["nightly.yml", "campaign"]["env"] == {"SOAK_MINUTES": "30"}
+    sweep = JOBS["nightly.yml", "sweep"]
+    assert [step["env"]["CAMPAIGN"] for step in sweep["steps"] if "env" in step and "CAMPAIGN" in step["env"]] == [
+        "full"
+    ]
+    parts: dict[str, set[str]] = {}
+    for part in sweep["strategy"]["matrix"]["part"]:
+        cell, shard = part.split()
+        parts.setdefault(cell, set()).add(shard)
+    assert set(parts) == {"snapshot", "load", "dbt"}
+    assert all(shards == {f"{n}/{len(shards)}" for n in range(1, len(shards) + 1)} for shards in parts.values())
+    runs = {run for key, body in JOBS.items() if key[0] == "nightly.yml" for run in _runs(body)}
+    assert {"make campaign", "make scale", "make mutants"} < runs
