@@ -20,7 +20,8 @@ FILES: Final = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.rglob("mssql/
 #: How a statement begins that the parser keeps as text, and why.
 KEPT: Final[dict[str, str]] = {
     "GRANT SELECT ON SCHEMA::": "it does not know the SCHEMA:: securable",
-    "GRANT VIEW DEFINITION ON SCHEMA::": "it does not know the SCHEMA:: securable",
+    "GRANT VIEW DEFINITION TO ": "it does not know rights on the database itself",
+    "GRANT VIEW SECURITY DEFINITION TO ": "it does not know rights on the database itself",
     "GRANT EXECUTE ON OBJECT::": "it does not know the OBJECT:: securable",
     "GRANT SELECT ON OBJECT::": "it does not know the OBJECT:: securable",
     "GRANT CREATE TABLE": "it does not know rights of a database",

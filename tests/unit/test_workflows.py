@@ -16,8 +16,7 @@ WORKFLOWS: dict[str, Any] = {
     path.name: yaml.safe_load(path.read_text()) for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 }
 JOBS = {(name, job): body for name, flow in WORKFLOWS.items() for job, body in flow["jobs"].items()}
-#: Built beside this; see the Makefile.
-TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)) | {"scale"}
+TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
 
 
 def _runs(body: dict[str, Any]) -> list[str]:
