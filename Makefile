@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test campaign bench mutants lint docs clean
+.PHONY: setup demo test campaign scale bench mutants lint docs clean
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
@@ -22,9 +22,17 @@ test: $(READY)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Attempts struck on the wire and by killing and freezing workers, each recovered and checked: build/campaign/summary.json.
+# CAMPAIGN=full strikes every pair of step and fault, of some CELLS or a SHARD (1/4) when given; SOAK_MINUTES soaks
+# longer; PART runs one file of it. These are for the nightly workflow.
 campaign: $(READY)
 	@rm -f build/campaign/summary.json
-	@$(BIN)/python -m pytest -s tests/campaign --junitxml=build/campaign/junit.xml
+	@DPONE_CAMPAIGN=$(CAMPAIGN) DPONE_CAMPAIGN_CELLS=$(CELLS) DPONE_CAMPAIGN_SHARD=$(SHARD) \
+	  DPONE_SOAK_SECONDS=$$((60 * $(or $(SOAK_MINUTES),3))) \
+	  $(BIN)/python -m pytest -s --show-capture=no $(or $(PART),tests/campaign) --junitxml=build/campaign/junit.xml
+
+# One more attempt beside 100,000 ended ones: build/scale/summary.json.
+scale: $(READY)
+	@$(BIN)/python -m pytest -s tests/scale
 
 # Speed, memory, protocol time, admissions and readers, as ratios of one run: build/bench/summary.json.
 bench: $(READY)

@@ -70,11 +70,6 @@ def mssql(dsn: str) -> None:
 
     :param dsn: connection string of a sysadmin, without a database.
     """
-    from airflow_provider_dpone.engines.mssql.install import (
-        render_composition_mssql_login_gate,
-        render_mssql_controller_rights,
-    )
-
     with session(dsn, "master") as run:
         for login, variable in (
             ("dpone_admin", "DPONE_ADMIN_PASSWORD"),
@@ -85,16 +80,15 @@ def mssql(dsn: str) -> None:
         for database, owner in ((CONTROL, "dpone_admin"), (MART, "dpone_controller")):
             run(f"IF DB_ID(N'{database}') IS NULL CREATE DATABASE {database};")
             run(f"ALTER AUTHORIZATION ON DATABASE::{database} TO {owner};")
-        run(f"ALTER DATABASE {MART} SET READ_COMMITTED_SNAPSHOT ON WITH ROLLBACK IMMEDIATE;")
-        run(f"ALTER DATABASE {MART} SET ALLOW_SNAPSHOT_ISOLATION ON;")
+        run(
+            "IF EXISTS (SELECT 1 FROM sys.databases WHERE name = N'mart' AND is_read_committed_snapshot_on = 0)"
+            " ALTER DATABASE mart SET READ_COMMITTED_SNAPSHOT ON WITH ROLLBACK IMMEDIATE;"
+        )
     with session(dsn, CONTROL) as run:
         run("IF USER_ID(N'dpone_runtime') IS NULL CREATE USER dpone_runtime FOR LOGIN dpone_runtime;")
-        gate = run("SELECT OBJECT_ID(N'dpone_gate.gate')")
-        if gate == [(None,)]:
-            for script in (
-                render_composition_mssql_login_gate(control_database=CONTROL),
-                render_mssql_controller_rights(control_database=CONTROL, controller="dpone_controller"),
-            ):
+        if run("SELECT OBJECT_ID(N'dpone_gate.gate')") == [(None,)]:
+            for more in ((), ("--controller", "dpone_controller")):
+                script = command("dpone-airflow", "render-login-gate", "--control-database", CONTROL, *more)
                 for batch in re.split(r"^GO\s*$", script, flags=re.MULTILINE):
                     if batch.strip():
                         run(batch.strip())
@@ -159,7 +153,7 @@ def connections(service_id: str | None = None) -> dict[str, dict[str, Any]]:
         return {"conn_type": "clickhouse", "host": HOSTS["clickhouse"], "port": 8123, "login": login,
                 "password": password, "schema": "mart", "extra": json.dumps({"native_port": 9000})}  # fmt: skip
 
-    gates = {"control_database": CONTROL}
+    gates = {"dpone_control_database": CONTROL}
     return {
         "dpone_control": sql_server("dpone_runtime", secret("DPONE_RUNTIME_PASSWORD"), CONTROL, **pin),
         "dpone_control_admin": sql_server("dpone_admin", secret("DPONE_ADMIN_PASSWORD"), CONTROL, **pin),

@@ -92,17 +92,21 @@ def the_catalog_is_exactly_what_was_installed(world: AuthorityWorld) -> None:
             " WHERE i.object_id = OBJECT_ID(N'dpone.authority_log') AND i.index_id > 0",
         )
     )
-    found = {
-        str(name): (bool(unique), "".join(c for c in str(predicate or "").lower() if c.isalnum()))
-        for name, unique, predicate in indexes
-    }
-    assert found == {
+    expected_indexes = {
         "authority_log_pkey": (True, ""),
         "uq_authority_trust": (True, "kind1"),
         "uq_authority_qualification": (True, "kind2andphase1"),
         "ix_authority_subject": (False, ""),
         "ix_authority_campaign": (False, ""),
     }
+    if world.shows("index predicates"):
+        assert {
+            str(name): (bool(unique), "".join(c for c in str(predicate or "").lower() if c.isalnum()))
+            for name, unique, predicate in indexes
+        } == expected_indexes
+    else:
+        known = {next(n for n in expected_indexes if str(name).startswith(n)): bool(u) for name, u, _ in indexes}
+        assert known == {name: unique for name, (unique, _) in expected_indexes.items()}
     triggers = world.database.as_admin(
         world.here(
             "SELECT tgname, tgenabled <> 'A' FROM pg_trigger WHERE tgrelid = 'dpone.authority_log'::regclass"
@@ -112,7 +116,7 @@ def the_catalog_is_exactly_what_was_installed(world: AuthorityWorld) -> None:
     )
     expected = {"authority_log_rule"}
     if world.database.engine == "postgres":
-        expected |= {"authority_log_truncate", "authority_log_one_policy"}
+        expected |= {"authority_log_truncate"}
     assert {str(name): bool(off) for name, off in triggers} == dict.fromkeys(expected, False)
     foreign = world.database.as_admin(
         world.here(
@@ -153,9 +157,11 @@ def a_grant_cannot_be_changed_or_written_past_the_store(world: AuthorityWorld) -
     signed = world.grant(policy)
     _registered(world, signed)
     before = world.snapshot()
-    assert world.refusal(update(authority_log).values(subject=b"0" * 32)) == "authority_log_append_only"
-    assert world.refusal(delete(authority_log)) == "authority_log_append_only"
-    assert world.refusal(delete(evidence)) == "evidence_append_only"
+    moved = update(authority_log).where(authority_log.c.kind == 2).values(subject=b"0" * 32)
+    assert world.refusal(moved) == "authority_log_append_only"
+    # a foreign key may speak before the rule does
+    assert world.refusal(delete(authority_log)) in ("authority_log_append_only", "authority_log_grant_sha256_fkey")
+    assert world.refusal(delete(evidence)) in ("evidence_append_only", "authority_log_document_sha256_fkey")
     other = world.grant(policy, subject="run-2")
     document = {"document_sha256": digest_bytes(other.digest())}
     assert world.refusal(insert(authority_log).values(**_row(other.grant), **document)) in (
@@ -287,11 +293,7 @@ def history_stays_readable_and_authorises_nothing(world: AuthorityWorld) -> None
 def nothing_is_registered_outside_its_conditions(world: AuthorityWorld) -> None:
     policy = world.trusted()
     signed = world.grant(policy)
-    raw = raw_refused(
-        world,
-        "INSERT INTO dpone.authority_log (entry_sha256, kind, environment, revision, epoch, document_sha256)"
-        " SELECT document_sha256, kind, environment, revision + 1, epoch, document_sha256 FROM dpone.authority_log",
-    )
+    raw = raw_refused(world, "UPDATE dpone.authority_log SET epoch = 5")
     assert any(word in raw for word in ("ledger_lock", "APPLOCK_MODE", "transaction"))
 
     def replaced(tx: Tx) -> None:
@@ -309,6 +311,9 @@ def nothing_is_registered_outside_its_conditions(world: AuthorityWorld) -> None:
     assert _refused(world, forged) == "signature"
     stranger = AuthorityWorld(world.database, world.provisioner, world.password)
     assert _refused(world, stranger.grant(policy)) == "signer"
+    only = world.policy().signers[0].model_copy(update={"phases": ("execution",)})
+    bounded = world.trusted(environment="bounded", signers=(only,))
+    assert _refused(world, world.grant(bounded)) == "signer"
     assert _refused(world, world.grant(policy, ledger_service_id=str(uuid.uuid4()))) == "ledger"
     world.trusted(policy, max_workloads=2)
     assert _refused(world, signed) == "superseded"
@@ -429,14 +434,14 @@ def a_drifted_catalog_registers_nothing(world: AuthorityWorld) -> None:
             [world.here(f"ALTER TABLE {table} DISABLE TRIGGER {rule}", f"DISABLE TRIGGER dpone.{rule} ON {table}")],
             [world.here(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {rule}", f"ENABLE TRIGGER dpone.{rule} ON {table}")],
         ),
-        ([f"ALTER TABLE {table} ADD more int"], [f"ALTER TABLE {table} DROP COLUMN more"]),
+        ([f"ALTER TABLE {table} ADD more int"], world.without_column(table, rule)),
         (
             [world.here(f"DROP INDEX dpone.{index}", f"DROP INDEX {index} ON {table}"),
              f"CREATE UNIQUE INDEX {index} ON {table} (subject) WHERE kind = 2"],
             [world.here(f"DROP INDEX dpone.{index}", f"DROP INDEX {index} ON {table}"),
              f"CREATE UNIQUE INDEX {index} ON {table} (subject) WHERE kind = 2 AND phase = 1"],
         ),
-    ):  # fmt: skip
+    )[: 3 if world.shows("index predicates") else 2]:  # fmt: skip
         world.database.as_admin(*alter)
         with pytest.raises(LedgerMismatch, match="altered"):
             store.register(world.grant(policy), BUNDLE)

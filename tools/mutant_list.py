@@ -38,6 +38,8 @@ CONTRACTS = "tests/unit/test_contracts.py::"
 JUDGE = CONTRACTS + "test_only_a_complete_matching_observation_decides"
 PG_GATE = "tests/integration/test_postgres_gate.py::"
 LOAD = "tests/integration/test_load.py::"
+AUTHORITY = "tests/integration/test_authority.py::test_authority"
+AUTHORITY_CLI = "tests/integration/test_authority_cli.py::"
 NEXT = LEDGER + "test_the_database_refuses_every_step_that_is_not_next"
 RESOLVES = LEDGER + "test_the_database_resolves_an_attempt_only_over_closed_gates_and_a_settled_publication"
 
@@ -98,7 +100,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
              (LEDGER + "test_altered_layout_stops_every_write",)),
             ("P11", "        if self._expected is not None and pins.service_id != self._expected:", "        if False:",
              (LEDGER + "test_pinned_service_id_is_compared",)),
-            ("P9", "            if self.dialect.transaction_id(connection) != identity:", "            if False:",
+            ("P9", "        if self.dialect.transaction_id(connection) != identity:", "        if False:",
              (LEDGER + "test_a_transaction_replaced_while_it_was_open_is_no_write",)),
             ("P9", "        if tx.touched:\n            self._read_back(tx, lost)\n", "",
              (LEDGER + "test_lost_commit_ack_is_read_back_not_replayed", LEDGER + "test_commit_in_doubt_is_never_success")),
@@ -523,6 +525,58 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
         "operators/base.py",
         [("P13", "            if error.retryable or self._stop.is_set():", "            if error.retryable:",
           ("tests/unit/test_operator_errors.py",))],
+    ),
+    (
+        "contracts/authority.py",
+        [
+            ('P11', '            raise GrantRefused("the signature does not fit the bytes of the grant", reason="signature") from error', '            pass', (AUTHORITY + "[nothing_is_registered_outside_its_conditions]",)),
+            ('P11', '        if signer is None or grant.phase not in signer.phases:', '        if signer is None:', (AUTHORITY + "[nothing_is_registered_outside_its_conditions]",)),
+            ('P13', '        if above or len(grant.workloads) > policy.max_workloads:', '        if False:', (AUTHORITY + "[ceilings_are_kept_and_nothing_is_half_stored]",)),
+            ('P11', '        if grant.trust_sha256 != policy.digest():', '        if False:', (AUTHORITY + "[history_stays_readable_and_authorises_nothing]",)),
+            ('P11', '        if grant.revocation_epoch < policy.revocation_epoch:', '        if False:', (AUTHORITY + "[history_stays_readable_and_authorises_nothing]",)),
+            ('P11', '        return "usable" if now < moment(grant.not_after) else "expired"', '        return "usable"', (AUTHORITY + "[history_stays_readable_and_authorises_nothing]",)),
+        ],
+    ),
+    (
+        "ledger/authority.py",
+        [
+            ('P11', '            if (None if current is None else current.digest()) != policy.previous_sha256:', '            if False:', (AUTHORITY + "[a_policy_that_came_and_went_and_came_again_is_another]",)),
+            ('P2', '                if known[0].signed != signed:', '                if False:', (AUTHORITY + "[an_execution_grant_is_bound_once_and_may_be_repeated]",)),
+            ('P1', '    return None if used < signed.grant.ceilings.max_attempts else "attempts_used_up"', '    return None', (AUTHORITY + "[concurrent_executions_never_pass_a_ceiling]",)),
+            ('P11', '    if workload.digest() not in memberships_in(connection, signed.grant):', '    if False:', (AUTHORITY + "[altered_memberships_are_found_and_admit_nothing]",)),
+            ('P13', '        if len(known) + len(new) > policy.max_workloads:', '        if False:', (AUTHORITY + "[concurrent_executions_never_pass_a_ceiling]",)),
+            ('P17', '            if isinstance(limit, int) and limit > allowed:', '            if False:', (AUTHORITY_CLI + "test_a_grant_above_what_its_workload_declares_or_the_policy_allows_is_refused",)),
+        ],
+    ),
+    (
+        "ledger/authority_log.py",
+        [
+            ('P11', '    tx.verify()\n    found', '    found', (AUTHORITY + "[trust_decides_only_in_the_transaction_that_holds_the_lock]",)),
+            ('P11', 'or _members(document) != _columns(row)', '', (AUTHORITY + "[altered_memberships_are_found_and_admit_nothing]",)),
+        ],
+    ),
+    (
+        "ledger/transaction.py",
+        [
+            ('P11', '        if not identity.endswith("/Exclusive"):', '        if False:', (AUTHORITY + "[trust_decides_only_in_the_transaction_that_holds_the_lock]",)),
+            ('P9', '        elif lost is not None:', '        elif False:', (AUTHORITY + "[a_read_that_could_not_be_finished_returns_nothing]",)),
+        ],
+    ),
+    (
+        "ledger/attempts.py",
+        [
+            ('P13', '            admission = admit_under_grant(tx, identity, environment, self._clock())', '            admission = None', (AUTHORITY_CLI + "test_without_a_grant_nothing_is_reserved_and_with_one_it_runs",)),
+        ],
+    ),
+    (
+        "ledger/dialects/postgres/authority.sql",
+        [
+            ('P10', "    IF NEW.epoch < COALESCE(last_epoch, 0) THEN PERFORM dpone.refuse('authority_revocation_epoch'); END IF;", '', (AUTHORITY + "[the_database_takes_no_invalid_row]",)),
+            ('P10', "      PERFORM dpone.refuse('authority_one_policy');", '      NULL;', (AUTHORITY + "[the_database_takes_no_invalid_row]",)),
+            ('P10', "    PERFORM dpone.refuse('authority_document');", '    NULL;', (AUTHORITY + "[a_grant_cannot_be_changed_or_written_past_the_store]",)),
+            ('P11', "  IF NEW.revision IS DISTINCT FROM last_revision THEN PERFORM dpone.refuse('authority_trust_moved'); END IF;", '', (AUTHORITY + "[a_grant_cannot_be_changed_or_written_past_the_store]",)),
+            ('P13', "      PERFORM dpone.refuse('authority_membership_ceiling');", '      NULL;', (AUTHORITY + "[ceilings_are_kept_and_nothing_is_half_stored]",)),
+        ],
     ),
 ]  # fmt: skip
 

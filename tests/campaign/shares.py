@@ -59,24 +59,32 @@ def make(cell: str, servers: Servers) -> Sweep:
     return DbtSweep(DbtWorld(servers.postgres, ledger))
 
 
-def planned(sweep: Sweep, amount: Amount, share: int) -> tuple[list[Strike], list[list[Strike]]]:
+def planned(sweep: Sweep, amount: Amount, share: int, shares: int) -> tuple[list[Strike], list[list[Strike]]]:
     """Strikes and chains of one share, after a trace of one good attempt."""
     trace = sweep.trace()
     plan = sweep.plan(trace) if amount.pairs else every_pair(trace)
     places = where_a_worker_may_stand_still(trace)
     count = -(-amount.zombies // CHAIN)
     return (
-        chosen(plan, amount.pairs or len(plan), share, amount.processes),
-        chains(places, CHAIN, count, share, amount.processes),
+        chosen(plan, amount.pairs or len(plan), share, shares),
+        chains(places, CHAIN, count, share, shares),
     )
 
 
 def run_share(
-    cell: str, sweep: Sweep, amount: Amount, share: int, servers: Servers, place: Path, deadline: float, only: str
+    cell: str,
+    sweep: Sweep,
+    amount: Amount,
+    share: int,
+    shares: int,
+    servers: Servers,
+    place: Path,
+    deadline: float,
+    only: str,
 ) -> dict[str, Any]:
     """The share of one process: its strikes and its chains in turn, then its schedules."""
     with swept(sweep, place.with_suffix(".reader")) as stop_reading:
-        strikes, sleepers = planned(sweep, amount, share)
+        strikes, sleepers = planned(sweep, amount, share, shares)
         wanted = [s for s in strikes if only in str(s)]
         done: list[Strike] = []
         every = max(1, len(wanted) // max(1, len(sleepers)))
@@ -90,7 +98,7 @@ def run_share(
         while sleepers and not only and time.monotonic() < deadline:
             sweep.chain(sleepers.pop())
         readers = stop_reading()
-    explored = schedules.explore(amount.schedules, share, amount.processes, lambda: make(cell, servers), deadline)
+    explored = schedules.explore(amount.schedules, share, shares, lambda: make(cell, servers), deadline)
     return {
         "cell": cell,
         "planned": len(wanted),
@@ -110,6 +118,7 @@ class Shares:
     """What the processes found."""
 
     amounts: dict[str, Amount]
+    shards: int = 1
     found: list[dict[str, Any]] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
@@ -162,18 +171,27 @@ class Shares:
             and summary["sweep"]["runs"] == summary["sweep"]["planned"] > 0
             and readers["errors"] == readers["mixed"] == readers["empty"] == zombies["succeeded"] == 0
             and readers["polls"] > 0
-            and zombies["tried"] >= sum(amount.zombies for amount in self.amounts.values()) * 0.9
+            and zombies["tried"] >= sum(amount.zombies for amount in self.amounts.values()) * 0.9 // self.shards
         )
 
 
-def run(servers: Servers, amounts: dict[str, Amount], folder: Path, deadline: float, only: str = "") -> Shares:
-    """Run every share in a process of its own and wait for all; their output is kept in ``folder``."""
-    shares = Shares(amounts)
+def run(
+    servers: Servers, amounts: dict[str, Amount], folder: Path, deadline: float, only: str = "",
+    shard: tuple[int, int] = (1, 1),
+) -> Shares:  # fmt: skip
+    """Run every share in a process of its own and wait for all; their output is kept in ``folder``.
+
+    :param shard: which part of everything is run here, of how many.
+    """
+    shares = Shares(amounts, shard[1])
     pids: list[tuple[int, Path]] = []
     for cell, amount in amounts.items():
         for share in range(amount.processes):
             sweep, place = make(cell, servers), folder / f"{cell}-{share}.json"
-            work = _share(cell, sweep, amount, share, servers, place, deadline, only)
+            work = _share(
+                cell, sweep, amount, (shard[0] - 1) * amount.processes + share, shard[1] * amount.processes, servers, place,
+                deadline, only,
+            )  # fmt: skip
             pids.append((_forked(work, place), place))
     for pid, _ in pids:
         os.waitpid(pid, 0)

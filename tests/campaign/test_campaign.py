@@ -22,9 +22,10 @@ ONLY = os.environ.get("DPONE_CAMPAIGN_ONLY", "")
 AMOUNTS = {
     "snapshot": Amount(processes=2, pairs=0 if FULL else 100, zombies=104, schedules=60 if FULL else 12),
     "load": Amount(processes=2, pairs=0 if FULL else 100, zombies=104, schedules=60 if FULL else 12),
-    "dbt": Amount(processes=1, pairs=0 if FULL else 24, zombies=12),
+    "dbt": Amount(processes=2 if FULL else 1, pairs=0 if FULL else 24, zombies=12),
 }
-CELLS = os.environ.get("DPONE_CAMPAIGN_CELLS", ",".join(AMOUNTS)).split(",")
+CELLS = (os.environ.get("DPONE_CAMPAIGN_CELLS") or ",".join(AMOUNTS)).split(",")
+SHARD = (os.environ.get("DPONE_CAMPAIGN_SHARD") or "1/1").split("/")
 
 
 @pytest.mark.timeout(SECONDS + 600)
@@ -33,7 +34,7 @@ def test_every_fault_ends_in_exactly_one_effect_and_nothing_left_open(
 ) -> None:
     amounts = {cell: AMOUNTS[cell] for cell in CELLS}
     servers = Servers(clickhouse_server, postgres_server)
-    done = shares.run(servers, amounts, tmp_path, time.monotonic() + SECONDS, ONLY)
+    done = shares.run(servers, amounts, tmp_path, time.monotonic() + SECONDS, ONLY, (int(SHARD[0]), int(SHARD[1])))
     names = [f"{cell}-{n}" for cell, amount in amounts.items() for n in range(amount.processes)]
     scan.texts(postgres_server, clickhouse_server, tmp_path / "servers.txt")
     made, places, leaks = scan.found(

@@ -7,8 +7,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from airflow_provider_dpone.activation.coordinator import CompositionActivationC
 from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
 from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.contracts.identity import guard_id
-from airflow_provider_dpone.contracts.proofs import AttemptProof, ProofKind
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState
 from airflow_provider_dpone.errors import (
     ActivationCommitUnknown,
@@ -36,9 +34,10 @@ from airflow_provider_dpone.errors import (
 )
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
-from tests import builders, ledger_database
+from tests import ledger_database
 from tests.attempt_process import AttemptProcess
 from tests.cutting_proxy import CuttingProxy
+from tests.ledger_history import ended_attempts, unruled
 from tests.release_world import Releases, WorldBackend, coordinator
 from tests.snapshot_world import SnapshotWorld
 
@@ -586,7 +585,7 @@ def test_a_thousand_workloads_are_admitted(releases: Releases, capsys: pytest.Ca
     subjects = [f"t{number}" for number in range(count)]
     with psycopg.connect(**{**mart.postgres.superuser, "dbname": mart.ledger.dbname}) as connection:  # type: ignore[arg-type]
         _enrol_many(connection, guard.table, subjects)
-        _ended_attempts(connection, mart, 10_000)
+        ended_attempts(connection, mart.ledger, 10_000)
     built, release = releases.build(*(mart.declare(name) for name in subjects))
     started = time.monotonic()
     made = releases.cache().materialize(built, environment="test", expected_release_id=release.digest())
@@ -603,7 +602,7 @@ def _enrol_many(connection: psycopg.Connection[Any], like: TargetEnrolment, tabl
     """Enrolments of tables that need not exist for admission, in one go."""
     enrolments = [like.model_copy(update={"target_table": table}) for table in tables]
     rows = [(e, guard_id(e.marker.connector, e.marker.service_id, e.guard_subject())) for e in enrolments]
-    with _unruled(connection), connection.cursor() as cursor:
+    with unruled(connection), connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO dpone.evidence (evidence_sha256, kind, subject, document) VALUES (%s, 1, %s, %s)",
             [(digest_bytes(e.digest()), digest_bytes(g), e.wire()) for e, g in rows],
@@ -623,66 +622,3 @@ def _enrol_many(connection: psycopg.Connection[Any], like: TargetEnrolment, tabl
                 for e, g in rows
             ],
         )
-
-
-def _ended_attempts(connection: psycopg.Connection[Any], mart: SnapshotWorld, count: int) -> None:
-    """History: ended attempts of a retired activation with complete proofs, written by the ledger's own documents."""
-    runtime = mart.ledger.runtime()
-    history = builders.activate(mart.ledger.admin(), runtime, "history", environment="history")
-    attempts = CompositionAttemptStore(runtime)
-    sha256 = attempts.admit_once(history.attempt("history"))
-    attempts.finalize(sha256, builders.outcome(sha256, AttemptState.FAILED))
-    stored = attempts.read_exact(sha256)
-    with _unruled(connection), connection.cursor() as cursor:
-        evidence, rows, guards = [], [], []
-        for number in range(count):
-            coordinates = stored.identity.coordinates.model_copy(
-                update={"run_id": f"history{number}", "task_instance_id": str(uuid.uuid4())}
-            )
-            identity = stored.identity.model_copy(update={"coordinates": coordinates})
-            mine = identity.digest()
-            proofs = [
-                AttemptProof(
-                    family=identity.family, kind=kind, attempt_sha256=mine, activation_sha256=identity.activation_sha256,
-                    guard_epochs_sha256=digest_of(b""), authorities=(), evidence_sha256=(),
-                    outcome_state=AttemptState.FAILED if kind is ProofKind.OUTCOME else None,
-                )
-                for kind in (ProofKind.CLOSED_GATES, ProofKind.QUIESCENCE, ProofKind.OUTCOME)
-            ]  # fmt: skip
-            evidence += [(digest_bytes(p.digest()), digest_bytes(mine), p.wire()) for p in proofs]
-            rows.append(
-                (
-                    digest_bytes(mine), digest_bytes(identity.activation_sha256), digest_bytes(identity.scheduler_key()),
-                    identity.wire(), identity.workload_id, coordinates.dag_id, coordinates.run_id, coordinates.task_id,
-                    coordinates.map_index, coordinates.try_number, coordinates.task_instance_id,
-                    *(digest_bytes(p.digest()) for p in proofs),
-                )
-            )  # fmt: skip
-            held = identity.guard_epochs[0]
-            guards.append(
-                (digest_bytes(mine), digest_bytes(identity.activation_sha256), digest_bytes(held.guard_id), held.epoch)
-            )
-        cursor.executemany(
-            "INSERT INTO dpone.evidence (evidence_sha256, kind, subject, document) VALUES (%s, 8, %s, %s)", evidence
-        )
-        cursor.executemany(
-            "INSERT INTO dpone.attempt (attempt_sha256, activation_sha256, scheduler_key, document, workload_id, dag_id, run_id,"
-            " task_id, map_index, try_number, task_instance_id, state, fenced, acknowledged, closed_sha256,"
-            " quiescence_sha256, outcome_sha256) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 3, false, false, %s, %s, %s)",
-            rows,
-        )
-        cursor.executemany("INSERT INTO dpone.attempt_guard VALUES (%s, %s, %s, %s, false)", guards)
-    history.store.begin_retirement(history.stored.sha256)
-    history.store.finalize_retirement(history.stored.sha256)
-
-
-@contextmanager
-def _unruled(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Write history without its rules; the layout is as installed again afterwards."""
-    for table in TABLES:
-        connection.execute(f"ALTER TABLE dpone.{table} DISABLE TRIGGER USER".encode())
-    yield
-    for table in TABLES:
-        connection.execute(f"ALTER TABLE dpone.{table} ENABLE ALWAYS TRIGGER {table}_rule".encode())
-        connection.execute(f"ALTER TABLE dpone.{table} ENABLE ALWAYS TRIGGER {table}_truncate".encode())
-    connection.commit()

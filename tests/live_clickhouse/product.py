@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ from airflow_provider_dpone.engines.clickhouse.gate import ClickHouseGate
 from airflow_provider_dpone.engines.clickhouse.observer import SnapshotCatalog
 from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy, publisher_rights
 from airflow_provider_dpone.engines.clickhouse.wire import ClickHouseHttp
-from airflow_provider_dpone.errors import AlreadyClaimed, Fenced, LedgerUnavailable
+from airflow_provider_dpone.errors import AlreadyClaimed, Fenced, LedgerUnavailable, ServerUnreachable
 from airflow_provider_dpone.publication.publisher import ClickHouseAtomicSnapshotPublisher
 from tests.servers import ClickHouseUnderTest
 
@@ -175,6 +176,7 @@ class Product:
 
     server: ClickHouseUnderTest
     service_id: str = ""
+    restart: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.service_id = str(self.admin.query("SELECT serverUUID()")[0][0])
@@ -199,6 +201,18 @@ class Product:
     @property
     def administrators(self) -> tuple[str, ...]:
         return tuple(sorted({self.server.admin_user, self.server.controller_user}))
+
+    def wait(self, seconds: float = 60.0) -> None:
+        """Until the server answers again."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                self.rows("SELECT 1")
+                return
+            except ServerUnreachable:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.3)
 
     def run(self, *statements: str) -> None:
         with self.admin as admin:

@@ -19,6 +19,10 @@ BEGIN
   SELECT a.revision, a.epoch INTO last_revision, last_epoch FROM dpone.authority_log AS a
   WHERE a.kind = 1 AND a.environment = NEW.environment ORDER BY a.revision DESC LIMIT 1;
   IF NEW.kind = 1 THEN
+    IF EXISTS (
+      SELECT 1 FROM dpone.authority_log AS a WHERE a.kind = 1 AND a.xmin = pg_catalog.pg_current_xact_id()::xid) THEN
+      PERFORM dpone.refuse('authority_one_policy');
+    END IF;
     IF NEW.revision <> COALESCE(last_revision, 0) + 1 THEN PERFORM dpone.refuse('authority_trust_revision'); END IF;
     IF NEW.epoch < COALESCE(last_epoch, 0) THEN PERFORM dpone.refuse('authority_revocation_epoch'); END IF;
     RETURN NEW;
@@ -42,15 +46,4 @@ BEGIN
     END IF;
   END IF;
   RETURN NEW;
-END $$;
-
-CREATE FUNCTION dpone.authority_log_one_policy() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  IF (SELECT count(*) FROM added AS a WHERE a.kind = 1) > 1 THEN
-    PERFORM dpone.refuse('authority_one_policy');
-  END IF;
-  RETURN NULL;
-END $$;
-CREATE TRIGGER authority_log_one_policy AFTER INSERT ON dpone.authority_log REFERENCING NEW TABLE AS added
-  FOR EACH STATEMENT EXECUTE FUNCTION dpone.authority_log_one_policy();
-ALTER TABLE dpone.authority_log ENABLE ALWAYS TRIGGER authority_log_one_policy
+END $$
