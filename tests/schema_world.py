@@ -6,13 +6,13 @@ import secrets
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 
 from airflow_provider_dpone.attempts.cells.load import LoadCell
 from airflow_provider_dpone.attempts.cells.snapshot import SnapshotWork
-from airflow_provider_dpone.attempts.sql import SqlWorld
+from airflow_provider_dpone.attempts.sql import SqlTarget, SqlWorld
 from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.contracts.enrolment import SchemaEnrolment
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity, TaskCoordinates
@@ -31,9 +31,10 @@ from airflow_provider_dpone.contracts.states import Connector, Family
 from airflow_provider_dpone.engines.postgres.control import PostgresControl
 from airflow_provider_dpone.engines.postgres.gate import PostgresGate
 from airflow_provider_dpone.engines.postgres.load_target import PostgresTarget
-from airflow_provider_dpone.engines.postgres.rights import GatePolicy, WorkerRights, owner_rights
+from airflow_provider_dpone.engines.postgres.rights import GatePolicy, owner_rights
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
 from airflow_provider_dpone.engines.postgres.snapshot import PostgresSource
+from airflow_provider_dpone.engines.sql.rights import WorkerRights
 from airflow_provider_dpone.enrolment.postgres import enrol_schema
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore, Guard, StoredActivation
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
@@ -49,6 +50,7 @@ CELLS = {"load": ("standalone", "postgres_mssql_full_refresh"), "dbt": ("native"
 class SchemaWorld:
     """Everything a test of one-time logins needs; each test has a database and roles of its own."""
 
+    connector: ClassVar[Connector] = Connector.POSTGRES
     postgres: PostgresUnderTest
     ledger: LedgerDatabase
     schema: str = "mart"
@@ -160,7 +162,7 @@ class SchemaWorld:
                 for d in declarations
             )),
             resources=(PhysicalResource(
-                guard_id=guard.guard_id, connector=Connector.POSTGRES, service_id=guard.service_id,
+                guard_id=guard.guard_id, connector=self.connector, service_id=guard.service_id,
                 subject=guard.subject, enrolment_sha256=guard.enrolment_sha256,
             ),),
         )  # fmt: skip
@@ -194,12 +196,12 @@ class SchemaWorld:
     def cell(
         self, task: str, *, run_id: str = "run", try_number: int = 1, max_tries: int = 3, min_rows: int = 0,
         limits: SnapshotLimits | None = None, stop: StopFlag | None = None, port: int | None = None,
-        ledger_port: int | None = None, source_port: int | None = None, policy: GatePolicy | None = None,
+        ledger_port: int | None = None, source_port: int | None = None, policy: Any = None,
         finished: Callable[[TaskCoordinates], bool] = lambda coordinates: False,
     ) -> LoadCell:  # fmt: skip
         """A load cell for one task try, wired like the operator wires it; ports lead through a proxy when given."""
         stop = stop or StopFlag()
-        target = PostgresTarget(self.control(port), policy or GatePolicy(quiet_timeout=10.0))
+        target = self.target(port, policy)
         world = SqlWorld(self.ledger.runtime(ledger_port), target, target.service_id(), stop.check)
         source = self.source
         work = SnapshotWork(
@@ -210,6 +212,9 @@ class SchemaWorld:
             source_name=task,
         )  # fmt: skip
         return LoadCell(world, work, stop, finished)
+
+    def target(self, port: int | None = None, policy: Any = None) -> SqlTarget:
+        return PostgresTarget(self.control(port), policy or GatePolicy(quiet_timeout=10.0))
 
     def rows(self, task: str) -> list[tuple[Any, ...]]:
         return self.sql(f"SELECT * FROM {self.schema}.{task} ORDER BY 1")

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import psycopg
-
 from airflow_provider_dpone.attempts.cells.retention import RetentionCell, RetentionWork
 from airflow_provider_dpone.attempts.cells.snapshot import SnapshotCell, SnapshotWork
 from airflow_provider_dpone.attempts.clickhouse import ClickHouseTarget, ClickHouseWorld
@@ -252,15 +250,12 @@ class SnapshotWorld:
         ]  # fmt: skip
 
     def ledger_counts(self) -> dict[str, int]:
-        with psycopg.connect(
-            **{**self.postgres.superuser, "dbname": self.ledger.dbname}  # type: ignore[arg-type]
-        ) as connection:
-            row = connection.execute(
-                "SELECT count(*) FILTER (WHERE state = 1), count(*) FILTER (WHERE state = 2),"
-                " count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4),"
-                " (SELECT count(*) FROM dpone.attempt_guard WHERE is_open),"
-                " (SELECT count(*) FROM dpone.principal WHERE state <> 4) FROM dpone.attempt"
-            ).fetchone()
-        assert row is not None
-        names = ("running", "succeeded", "failed", "commit_unknown", "open_guards", "open_gates")
-        return dict(zip(names, row, strict=True))
+        wanted = {
+            **{f"attempt WHERE state = {code}": name for code, name in enumerate(
+                ("running", "succeeded", "failed", "commit_unknown"), start=1)},
+            "attempt_guard WHERE is_open = '1'": "open_guards",
+            "principal WHERE state <> 4": "open_gates",
+        }  # fmt: skip
+        counts = ", ".join(f"(SELECT count(*) FROM dpone.{what})" for what in wanted)
+        [row] = self.ledger.as_admin(f"SELECT {counts}")
+        return {name: int(str(count)) for name, count in zip(wanted.values(), row, strict=True)}

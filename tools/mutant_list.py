@@ -431,8 +431,6 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
              (PG_GATE + "test_login_enabled_again_by_hand_is_still_refused_and_is_no_closing",)),
             ("P6", "        if found != row.role_oid:", "        if False:",
              (PG_GATE + "test_role_made_anew_under_the_name_blocks_closing",)),
-            ("P6", "                self._end_sessions(session, 0)\n", "",
-             (PG_GATE + "test_long_transaction_that_holds_the_fence_does_not_hold_the_closer",)),
             ("P11", "        if layout(session) != self._enrolment.gate_layout:", "        if False:",
              (PG_GATE + "test_altered_barrier_refuses_issuing_and_proves_no_closing",)),
         ],
@@ -440,12 +438,21 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
     (
         "engines/postgres/gate.py",
         [
-            ("P4", "            self._journal.ready(name=name, principal_uuid=incarnation)\n            self._checkpoint()\n            self._open(name)\n",
-             "            self._open(name)\n            self._journal.ready(name=name, principal_uuid=incarnation)\n",
-             (PG_GATE + "test_login_is_refused_until_the_gate_is_ready", PG_GATE + "test_lost_answer_of_opening_gives_no_password_out_and_closes")),
             ("P3", "PASSWORD {literal(session.scrambled(password.text, name))}", "PASSWORD {literal(password.text)}",
              (PG_GATE + "test_password_never_reaches_the_server",)),
         ],
+    ),
+    (
+        "engines/sql/closing.py",
+        [("P6", "                self._end_sessions(session)\n", "",
+          (PG_GATE + "test_long_transaction_that_holds_the_fence_does_not_hold_the_closer",))],
+    ),
+    (
+        "engines/sql/gate.py",
+        [("P4", "            self._bring_up(name, incarnation, password, rights)\n            self._checkpoint()\n            self._open(name)\n",
+          "            self._create(name, incarnation, password, rights)\n            self._open(name)\n"
+          "            self._journal.ready(name=name, principal_uuid=incarnation)\n",
+          (PG_GATE + "test_login_is_refused_until_the_gate_is_ready", PG_GATE + "test_lost_answer_of_opening_gives_no_password_out_and_closes"))],
     ),
     (
         "engines/postgres/load_writer.py",
@@ -468,7 +475,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
         [
             ("P9", "        if now == before:\n", "        if True:\n",
              (LOAD + "test_rows_committed_without_a_receipt_are_unknown_and_hold_the_guard",)),
-            ("P9", "        if found is None:\n            seen = self._unchanged", "        if True:\n            seen = self._unchanged",
+            ("P9", "self._unchanged(loads, before) if found is None else", "self._unchanged(loads, before) if True else",
              (LOAD + "test_lost_commit_answer_is_decided_by_the_receipt_committed",)),
         ],
     ),

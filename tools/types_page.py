@@ -7,6 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from airflow_provider_dpone.contracts.columns import ValueKind
+from airflow_provider_dpone.engines.mssql.target_types import CONVERTERS as MSSQL_CONVERTERS
+from airflow_provider_dpone.engines.mssql.target_types import REFUSED
+from airflow_provider_dpone.engines.mssql.types import TYPES as MSSQL_TYPES
+from airflow_provider_dpone.engines.mssql.types import TypeRule as MssqlRule
 from airflow_provider_dpone.engines.postgres.types import CLASSES, EXTENSION_TYPES, TYPES, TypeRule
 from airflow_provider_dpone.transfer.values import CONVERTERS
 
@@ -75,9 +79,45 @@ an array of several dimensions, or whose first subscript is not 1, is refused fo
 | arrays of any other type that has a text form | String | text form, such as `{{1,NULL,3}}` |
 | arrays of types without a text form | refused | as their elements |
 """
+MSSQL_SOURCE = """
+## SQL Server
+
+Moments with a seventh fraction digit are read in nanoseconds and need a target with 7 digits or more.
+
+| SQL Server type | goes into | remarks |
+|---|---|---|
+"""
+MSSQL_TARGET = """
+## Into SQL Server
+
+Loads into SQL Server take the same values into these types. A length counts UTF-16 units (`nvarchar`) or bytes (`varbinary`). `nvarchar(max)`
+takes the text form of any PostgreSQL type. Text in `varchar` and `char` must come back from their code page as it was, blanks included;
+`char(n)`, `nchar(n)` and `binary(n)` take exactly n. Computed columns and rowversions are left out; identity columns are refused.
+
+| PostgreSQL type | goes into | remarks |
+|---|---|---|
+"""
+MSSQL_FAMILIES = {
+    "Bool": "bit", "Int": "tinyint to bigint", "Decimal": "decimal(P, S)", "Float32": "real", "Float64": "float",
+    "String": "nvarchar(max)", "Varchar": "nvarchar(n)", "Char": "nchar(n)", "Carried": "varchar, char",
+    "Bytes": "varbinary", "FixedBytes": "binary(n)", "UUID": "uniqueidentifier", "Date": "date", "Time64": "time",
+    "Timestamp": "datetime2", "Instant": "datetimeoffset, in UTC",
+}  # fmt: skip
+MSSQL_LIMITS = {
+    ValueKind.INTEGER: "inside the target's range",
+    ValueKind.FLOAT32: "NaN, infinities and subnormal numbers refused",
+    ValueKind.FLOAT64: "NaN, infinities and subnormal numbers refused; into real only values it holds exactly",
+    ValueKind.DECIMAL: "no digit may be lost; NaN and Infinity refused",
+    ValueKind.TEXT: "never cut, never padded",
+    ValueKind.BYTES: "never cut, never padded",
+    ValueKind.DATE: "years 1 to 9999",
+    ValueKind.TIME: "24:00:00 refused; no fraction digit may be lost",
+    ValueKind.TIMESTAMP: "years 1 to 9999; no fraction digit may be lost; never into datetimeoffset",
+    ValueKind.INSTANT: "years 1 to 9999; no fraction digit may be lost; never into datetime2",
+}
 
 
-def targets(rule: TypeRule) -> str:
+def targets(rule: TypeRule | MssqlRule) -> str:
     """What a rule's values go into."""
     if rule.kind is None:
         return "refused"
@@ -86,7 +126,7 @@ def targets(rule: TypeRule) -> str:
     return ", ".join(native + text)
 
 
-def remarks(rule: TypeRule) -> str:
+def remarks(rule: TypeRule | MssqlRule) -> str:
     """Limits and notes of a rule."""
     text_only = "in its text form" if rule.kind is ValueKind.OTHER and not rule.note else ""
     limit = LIMITS.get(rule.kind, "") if rule.kind is not None else ""
@@ -103,7 +143,32 @@ def render() -> str:
     lines = [f"| {', '.join(names)} | {targets(rule)} | {remarks(rule)} |" for rule, names in rows.items()]
     lines += [f"| {CLASS_NAMES[key]} | {targets(rule)} | {remarks(rule)} |" for key, rule in CLASSES.items()]
     listable = ", ".join(f"`{name}`" for name, rule in TYPES.items() if rule.listable)
-    return HEAD + "\n".join(lines) + "\n" + TAIL.format(listable=listable)
+    return HEAD + "\n".join(lines) + "\n" + TAIL.format(listable=listable) + mssql()
+
+
+def mssql() -> str:
+    """SQL Server as a source and as a target."""
+    read: dict[MssqlRule, list[str]] = {}
+    for name, rule in MSSQL_TYPES.items():
+        read.setdefault(rule, []).append(f"`{name}`")
+    source = [f"| {', '.join(names)} | {targets(rule)} | {remarks(rule)} |" for rule, names in read.items()]
+    written: dict[tuple[ValueKind | None, bool], list[str]] = {}
+    for name, found in TYPES.items():
+        written.setdefault((found.kind, found.text is not None), []).append(f"`{name}`")
+    target = [
+        f"| {', '.join(names)} | {_mssql_targets(kind, text)} | {MSSQL_LIMITS.get(kind, '') if kind else ''} |"
+        for (kind, text), names in written.items()
+    ]
+    refused = "\n".join(f"- `{name}`: {why}" for name, why in REFUSED.items())
+    rows = f"{MSSQL_SOURCE}{chr(10).join(source)}\n{MSSQL_TARGET}{chr(10).join(target)}\n"
+    return f"{rows}\nTarget types that take nothing:\n\n{refused}\n"
+
+
+def _mssql_targets(kind: ValueKind | None, text: bool) -> str:
+    if kind is None:
+        return "refused"
+    native = [MSSQL_FAMILIES[family] for source, family in MSSQL_CONVERTERS if source is kind]
+    return ", ".join([*native, *(["nvarchar(max) as text"] if text and "nvarchar(max)" not in native else [])])
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class DbtOutcomes:
         if baseline is None:
             return None
         plan = baseline.plan
-        run, schema = self._kept(attempt, DbtRun), self._world.schema_of(attempt)
+        run, schema = self._kept(attempt, DbtRun), self._world.schema_of(attempt, plan.target_schema)
         try:
             relations = schema.relations()
             seen = compare(baseline, relations, {}, utc_now())

@@ -72,7 +72,7 @@ class LoadWriter(Protocol):
 class Loads(Protocol):
     """The controller's side of loads into one managed schema; see ``engines/postgres/load_target.py``."""
 
-    def look(self, name: str) -> Table: ...
+    def look(self, name: str, *, readers_wait: bool) -> Table: ...
 
     def baseline(self, attempt_sha256: str, name: str) -> TargetBaseline: ...
 
@@ -110,9 +110,9 @@ class SqlTarget(Protocol):
 
     def leftover_names(self) -> list[str]: ...
 
-    def loads(self, enrolment: SchemaEnrolment) -> Loads: ...
+    def loads(self, enrolment: SchemaEnrolment, schema: str) -> Loads: ...
 
-    def schema(self, enrolment: SchemaEnrolment) -> ManagedSchema: ...
+    def schema(self, enrolment: SchemaEnrolment, schema: str) -> ManagedSchema: ...
 
     def is_stand_in(self) -> bool: ...
 
@@ -145,10 +145,10 @@ class SqlWorld(World[WorkerGate]):
         """Who observes how the attempt ended: its cell decides."""
         return _OUTCOMES[stored.identity.cell](self)
 
-    def schema_of(self, attempt_sha256: str) -> ManagedSchema:
-        """The managed schema an attempt holds."""
+    def schema_of(self, attempt_sha256: str, schema: str) -> ManagedSchema:
+        """A managed schema of the guard an attempt holds."""
         [guard] = self._held(attempt_sha256)
-        return self.target.schema(guard.schema)
+        return self.target.schema(guard.schema, schema)
 
     def usable_names(self) -> list[str]:
         """Issued logins that exist although their gates are CLOSED."""
@@ -183,12 +183,11 @@ class LoadOutcomes:
         guard = self._world.activations.guard(stored.identity.guard_epochs[0].guard_id)
         if guard is None:
             raise NotEnrolled("the guard of this load is not enrolled any more")
-        loads = self._world.target.loads(guard.schema)
+        before = TargetBaseline.parse(baselines[-1])
+        schema = before.relation.removesuffix(f".{before.table}")
+        loads = self._world.target.loads(guard.schema, schema)
         found = loads.receipt(stored.sha256)
-        if found is None:
-            seen = self._unchanged(loads, TargetBaseline.parse(baselines[-1]))
-        else:
-            seen = self._committed(stored, found, milliseconds)
+        seen = self._unchanged(loads, before) if found is None else self._committed(stored, found, milliseconds)
         loads.unstage(staging_name(stored.sha256))
         return seen
 

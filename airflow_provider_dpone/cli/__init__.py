@@ -156,7 +156,10 @@ def _add_enroll(commands: Any) -> None:
     enroll.add_argument("--conn-id", required=True, help="Airflow connection of an administrator of the target server")
     add_control(enroll, "dpone_control_admin")
     enroll.add_argument("--table", action="append", default=[], help="ClickHouse: database.table; may be repeated")
-    enroll.add_argument("--schema", action="append", default=[], help="PostgreSQL: managed schema; may be repeated")
+    enroll.add_argument(
+        "--schema", action="append", default=[],
+        help="PostgreSQL: managed schema; SQL Server: every managed schema of the dedicated database; may be repeated",
+    )  # fmt: skip
     enroll.add_argument("--controller", help="with --schema: the login tasks use, which issues one-time logins")
     enroll.add_argument("--administrator", action="append", default=[], help="user or role that may hold write rights")
     enroll.add_argument(
@@ -170,6 +173,20 @@ def _add_enroll(commands: Any) -> None:
         "--source-table", action="append", default=[], help="with --print-ddl: schema.table, per --table"
     )
     enroll.set_defaults(handler=_enroll)
+    gate = commands.add_parser("render-login-gate", help="print the T-SQL that installs the login gate of a SQL Server")
+    gate.add_argument("--control-database", required=True, help="existing database of the server that holds the gates")
+    gate.add_argument("--controller", help="print the rights of this login instead")
+    gate.set_defaults(handler=_render_login_gate)
+
+
+def _render_login_gate(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.engines.mssql import install
+
+    if options.controller:
+        controller, database = options.controller, options.control_database
+        print(install.render_mssql_controller_rights(control_database=database, controller=controller))
+    else:
+        print(install.render_composition_mssql_login_gate(control_database=options.control_database))
 
 
 def _enroll(options: argparse.Namespace) -> None:
@@ -201,7 +218,7 @@ def _enroll(options: argparse.Namespace) -> None:
                 f"controller {enrolment.controller}"
             )
         print(f"{word} {what}, guard {guard_id[7:19]}, ledger {enrolment.marker.ledger_service_id}")
-    if options.schema:
+    if options.schema and found[0][2].marker.connector == "postgres":
         _note_open_databases(options.conn_id)
 
 

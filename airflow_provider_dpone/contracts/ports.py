@@ -7,7 +7,7 @@ another connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -95,7 +95,12 @@ class PrincipalJournal(Protocol):
         """Commit the name before it exists on the server. Refused when the attempt is fenced or not RUNNING."""
         ...
 
-    def ready(self, *, name: str, principal_uuid: str) -> None: ...
+    def ready(self, *, name: str, principal_uuid: str, within: Callable[[Any], None] | None = None) -> None:
+        """JOURNALED -> READY.
+
+        :param within: creates the principal: called with the ledger's connection inside the same transaction.
+        """
+        ...
 
     def closing(self, *, name: str) -> JournaledPrincipal:
         """Idempotent for CLOSING and CLOSED; always allowed, also for a fenced attempt. Returns the principal as it is

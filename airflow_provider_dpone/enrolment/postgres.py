@@ -19,9 +19,10 @@ from airflow_provider_dpone.engines.postgres.install import (
     require_version,
     write_marker_statement,
 )
-from airflow_provider_dpone.engines.postgres.policy import read_marker, require_policy, service_id
+from airflow_provider_dpone.engines.postgres.policy import CURE, read_marker, require_policy, service_id
 from airflow_provider_dpone.engines.postgres.session import quoted
-from airflow_provider_dpone.errors import EnrolledElsewhere, TargetChanged, TargetUnsupported
+from airflow_provider_dpone.engines.sql.policy import require_our_marker
+from airflow_provider_dpone.errors import TargetUnsupported
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.transaction import Ledger
 
@@ -59,7 +60,9 @@ def enrol_schema(
             marker, fingerprint = _install(session, ledger, controller)
         else:
             marker, fingerprint = found
-            _require_ours(session, ledger, marker, fingerprint)
+            require_our_marker(
+                marker, str(ledger.service_id), service_id(session), (layout(session), fingerprint), CURE
+            )
         administrators = sorted({*administrators})
         require_policy(
             session,
@@ -125,16 +128,3 @@ def _install(session: PostgresSession, ledger: Ledger, controller: str) -> tuple
     fingerprint = layout(session)
     session.query(write_marker_statement(marker.wire().decode(), marker.digest(), fingerprint))
     return marker, fingerprint
-
-
-def _require_ours(session: PostgresSession, ledger: Ledger, marker: DatabaseMarker, fingerprint: str) -> None:
-    if marker.ledger_service_id != str(ledger.service_id) or marker.service_id != service_id(session):
-        raise EnrolledElsewhere(
-            f"database {marker.database} carries the marker of ledger {marker.ledger_service_id} on server "
-            f"{marker.service_id}; one database has one ledger"
-        )
-    if layout(session) != fingerprint:
-        raise TargetChanged(
-            f"the login gate of database {marker.database} is not what was installed; put it right, or drop schema "
-            "dpone_gate and its event trigger as administrator once no attempt is open, and enrol again"
-        )

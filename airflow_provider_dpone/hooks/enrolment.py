@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import BaseHook
 
 from airflow_provider_dpone.contracts.enrolment import Enrolment
 from airflow_provider_dpone.contracts.naming import split_table
@@ -12,7 +15,9 @@ from airflow_provider_dpone.enrolment.postgres import enrol_schema
 from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
 from airflow_provider_dpone.hooks.control import DponeControlHook
+from airflow_provider_dpone.hooks.mssql import MSSQL_TYPES
 from airflow_provider_dpone.hooks.source import source_params
+from airflow_provider_dpone.hooks.targets import mssql_control
 
 
 def enrol_targets(
@@ -31,7 +36,8 @@ def enrol_targets(
 
     :param conn_id: connection of an administrator of the target server.
     :param control_conn_id: connection of the ledger's owner.
-    :param tables: ClickHouse tables, ``database.table``. :param schemas: managed schemas, instead.
+    :param tables: ClickHouse tables, ``database.table``.
+    :param schemas: managed schemas, instead; on SQL Server all of the dedicated database's, which share one guard.
     :param controller: with ``schemas``: the login of the connection that tasks use.
     :param accepted_by: who accepts; the connection's login when nobody is named.
     :param dry_run: look at everything, write nothing.
@@ -61,17 +67,23 @@ def enrol_targets(
         return found
     if not controller:
         raise DeclarationInvalid("a schema needs its controller: the login of the Airflow connection that tasks use")
+    connection = BaseHook.get_connection(conn_id)
+    login = connection.login or accepted_by or "administrator"
+    accept: dict[str, Any] = {
+        "controller": controller,
+        "administrators": sorted({login, *administrators}),
+        "accepted_features": accepted_features,
+        "accepted_by": accepted_by or login,
+        "dry_run": dry_run,
+    }
+    if connection.conn_type in MSSQL_TYPES:
+        # imported here, so that a machine without the driver manager still enrols the other targets
+        from airflow_provider_dpone.enrolment.mssql import enrol_database
+
+        guard, managed = enrol_database(mssql_control(conn_id), ledger, schemas=schemas, **accept)
+        return [(", ".join(managed.managed_schemas), guard, managed)]
     params = source_params(conn_id)
     for schema in schemas:
-        guard, managed = enrol_schema(
-            PostgresControl(params),
-            ledger,
-            schema=schema,
-            controller=controller,
-            administrators=sorted({params.user, *administrators}),
-            accepted_features=accepted_features,
-            accepted_by=accepted_by or params.user,
-            dry_run=dry_run,
-        )
+        guard, managed = enrol_schema(PostgresControl(params), ledger, schema=schema, **accept)
         found.append((schema, guard, managed))
     return found

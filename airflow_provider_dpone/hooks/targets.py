@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
@@ -13,10 +13,14 @@ from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.engines.postgres.control import PostgresControl
 from airflow_provider_dpone.engines.postgres.load_target import PostgresTarget
 from airflow_provider_dpone.engines.postgres.rights import GatePolicy as PostgresGatePolicy
-from airflow_provider_dpone.errors import TargetUnsupported
+from airflow_provider_dpone.errors import DeclarationInvalid, TargetUnsupported
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
+from airflow_provider_dpone.hooks.mssql import MSSQL_TYPES, mssql_params
 from airflow_provider_dpone.hooks.source import source_params
 from airflow_provider_dpone.ledger.transaction import Ledger
+
+if TYPE_CHECKING:
+    from airflow_provider_dpone.engines.mssql.control import MssqlControl
 
 
 def clickhouse_world(ledger: Ledger, conn_id: str, checkpoint: Callable[[], None] = lambda: None) -> ClickHouseWorld:
@@ -37,7 +41,44 @@ def postgres_world(ledger: Ledger, conn_id: str, checkpoint: Callable[[], None] 
     return SqlWorld(ledger, target, target.service_id(), checkpoint)
 
 
-_WORLDS: dict[str, Callable[..., World[Any]]] = {"clickhouse": clickhouse_world, "postgres": postgres_world}
+def mssql_world(ledger: Ledger, conn_id: str, checkpoint: Callable[[], None] = lambda: None) -> SqlWorld:
+    """Ledger and dedicated SQL Server database behind the controller's connection.
+
+    Extra field ``dpone_control_database`` names the database of the instance that holds the login gates; when the
+    ledger is in it, a login and its READY are one transaction of the ledger. ``dpone_stand_in`` as for PostgreSQL.
+    """
+    # imported here, so that a worker without the driver manager still reaches the other targets
+    from airflow_provider_dpone.engines.mssql.load_target import MssqlTarget
+    from airflow_provider_dpone.engines.mssql.rights import MssqlGatePolicy
+
+    control = mssql_control(conn_id)
+    stand_in = bool(BaseHook.get_connection(conn_id).extra_dejson.get("dpone_stand_in"))
+    target = MssqlTarget(control, MssqlGatePolicy(), stand_in=stand_in, ledger=ledger)
+    return SqlWorld(ledger, target, target.service_id(), checkpoint)
+
+
+def mssql_control(conn_id: str) -> MssqlControl:
+    """Sessions on the SQL Server database behind a connection.
+
+    :raises DeclarationInvalid: its extra does not name the database that holds the login gates.
+    """
+    from airflow_provider_dpone.engines.mssql.control import MssqlControl
+
+    connection = BaseHook.get_connection(conn_id)
+    control_database = connection.extra_dejson.get("dpone_control_database")
+    if not control_database:
+        raise DeclarationInvalid(
+            f"connection {conn_id!r} does not say where its server keeps the login gates; put "
+            '{"dpone_control_database": "..."} into its extra'
+        )
+    return MssqlControl(mssql_params(connection), str(control_database))
+
+
+_WORLDS: dict[str, Callable[..., World[Any]]] = {
+    "clickhouse": clickhouse_world,
+    "postgres": postgres_world,
+    **dict.fromkeys(MSSQL_TYPES, mssql_world),
+}
 
 
 def world_behind(ledger: Ledger, conn_id: str, checkpoint: Callable[[], None] = lambda: None) -> World[Any]:

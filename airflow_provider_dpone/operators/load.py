@@ -7,6 +7,7 @@ from typing import Any
 from airflow_provider_dpone.attempts.cells.load import LoadCell
 from airflow_provider_dpone.attempts.sql import SqlWorld
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
+from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.operators.copying import CopyOperator
 
@@ -23,6 +24,8 @@ class SqlLoadOperator(CopyOperator):
     :param target_table: literal ``schema.table`` in an enrolled schema.
     :param limits: ceilings; ``max_source_bytes`` is required. The staging table counts as the generation.
     :param min_rows: refuse a snapshot with fewer rows; 0 empties the target when the source is empty.
+    :param readers_may_wait: SQL Server only: empty the table by TRUNCATE, for which readers wait until the commit;
+        needed where the database keeps no row versions (READ_COMMITTED_SNAPSHOT OFF).
 
     Returns the receipt (state, digests, counts, timings). An ``Asset`` in ``outlets`` gets the receipt's digest.
 
@@ -31,6 +34,19 @@ class SqlLoadOperator(CopyOperator):
 
     kind = "load"
     constituent = "standalone"
+
+    def __init__(self, *, readers_may_wait: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(readers_may_wait, bool):
+            raise DeclarationInvalid(f"readers_may_wait is True or False, not {readers_may_wait!r}")
+        self.readers_may_wait = readers_may_wait
+
+    def declaration(self, workload_id: str) -> WorkloadDeclaration:
+        """What this task declares to a release."""
+        declared = super().declaration(workload_id)
+        if not self.readers_may_wait:
+            return declared
+        return declared.model_copy(update={"options": {**declared.options, "readers_may_wait": True}})
 
     def run_attempt(self, world: Any, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
         """Admit, stage, swap; the receipt."""

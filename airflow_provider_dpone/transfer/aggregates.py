@@ -63,7 +63,7 @@ def shape_of(column: ColumnConversion) -> Shape:
             return Shape.LABEL
         case "Varchar" | "Char" | "Carried":
             return Shape.TEXT
-        case "Bytes":
+        case "Bytes" | "FixedBytes":
             return Shape.BYTES
         case "Date" | "Date32":
             return Shape.DATE

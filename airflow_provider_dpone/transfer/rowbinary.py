@@ -34,6 +34,8 @@ class EncodedRows:
     offsets: npt.NDArray[np.int64]
     framing: int = 0
     """Bytes at the beginning of each row that are framing of the wire format and not content."""
+    wire: bytes | None = None
+    """What is sent, where that is not what is digested."""
 
     @property
     def rows(self) -> int:
@@ -41,7 +43,7 @@ class EncodedRows:
 
     @property
     def size(self) -> int:
-        return int(self.offsets[-1])
+        return int(self.offsets[-1]) if self.wire is None else int(self.offsets[-1]) + len(self.wire)
 
     @property
     def data(self) -> bytes:
@@ -50,7 +52,10 @@ class EncodedRows:
         return first if len(self.parts) == 1 and isinstance(first, bytes) else b"".join(self.parts)
 
     def chunks(self, limit: int) -> Iterator[bytes]:
-        """The bytes to send, a large part in pieces of ``limit``."""
+        """The bytes to send, a large part in pieces of ``limit``; what is not the digested rows stays in one."""
+        if self.wire is not None:
+            yield self.wire
+            return
         for part in self.parts:
             if isinstance(part, bytes):
                 yield part

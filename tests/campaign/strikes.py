@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,7 +115,7 @@ def where_a_worker_may_stand_still(trace: dict[str, list[Message]]) -> list[Stri
 
 
 def chosen(planned: list[Strike], count: int, share: int = 0, shares: int = 1) -> list[Strike]:
-    """A share of ``count`` strikes that covers first every fault at every kind of message, then more of the same.
+    """A share of ``count`` strikes that covers first every fault at every kind of message: half of it the rarest kinds, half at random.
 
     :param share: which share, of how many; shares do not overlap.
     """
@@ -125,6 +126,11 @@ def chosen(planned: list[Strike], count: int, share: int = 0, shares: int = 1) -
     for group in rounds:
         random.Random(len(group)).shuffle(group)
     random.Random(1).shuffle(rounds)
+    common = Counter((strike.end, strike.label) for strike in {(s.end, s.number): s for s in planned}.values())
+    rounds.sort(key=lambda group: common[group[0].end, group[0].label])
+    others = rounds[count // 2 :]
+    random.Random(1).shuffle(others)
+    rounds[count // 2 :] = others
     picked: list[Strike] = []
     while len(picked) < min(count, len(planned)):
         picked += [group.pop() for group in rounds if group]

@@ -59,9 +59,13 @@ class Fault:
     opening: bool = False
     """Strike the first message from ``at`` on that opens a connection."""
     reached: Callable[[], None] = lambda: None
+    label: str = ""
+    """Strike the first message of this label, whatever its number."""
 
     def strikes(self, message: Message) -> bool:
         """Whether this is the one."""
+        if self.label:
+            return message.label == self.label
         return (message.number >= self.at and message.opens) if self.opening else message.number == self.at
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_dpone.engines.mssql.session import statement
+from airflow_provider_dpone.engines.mssql.scripts import statement
 from airflow_provider_dpone.engines.mssql.snapshot import MssqlSource
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams

@@ -20,18 +20,31 @@ FILES: Final = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.rglob("mssql/
 #: How a statement begins that the parser keeps as text, and why.
 KEPT: Final[dict[str, str]] = {
     "GRANT SELECT ON SCHEMA::": "it does not know the SCHEMA:: securable",
-    "GRANT VIEW DEFINITION ON SCHEMA::": "it does not know the SCHEMA:: securable",
+    "GRANT VIEW DEFINITION TO ": "it does not know rights on the database itself",
+    "GRANT VIEW SECURITY DEFINITION TO ": "it does not know rights on the database itself",
+    "GRANT EXECUTE ON OBJECT::": "it does not know the OBJECT:: securable",
+    "GRANT SELECT ON OBJECT::": "it does not know the OBJECT:: securable",
+    "GRANT CREATE TABLE": "it does not know rights of a database",
+    "CREATE SCHEMA dpone_gate AUTHORIZATION": "it does not know owners of schemas",
+    "CREATE USER ": "it does not know users",
+    "ALTER LOGIN ": "it does not know logins",
+    "ALTER INDEX ALL ": "it does not know options of indexes",
+    "ALTER TABLE dpone_gate.gate SET ": "it does not know options of a table",
     "CREATE ROLE ": "it does not know roles",
     "ALTER ROLE ": "it does not know members of roles",
 }
 _COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
-_MODULE: Final = re.compile(r"CREATE (?:TRIGGER|FUNCTION)\b.*?\bAS\nBEGIN\n(?P<body>.*)\nEND;?", re.DOTALL)
-_THROW: Final = re.compile(r"\bTHROW 51000, (N'\w+'|@\w+), 1\b")
+_MODULE: Final = re.compile(r"CREATE (?:TRIGGER|FUNCTION|PROCEDURE)\b.*?\bAS\nBEGIN\n(?P<body>.*)\nEND;?", re.DOTALL)
+_IMPERSONATED: Final = re.compile(r"^EXECUTE AS LOGIN = N'\w+';\n|^REVERT;\n", re.MULTILINE)
+_THROW: Final = re.compile(r"\bTHROW 510\d\d, (N'\w+'|@\w+), 1\b")
 
 
 def _statements(batch: str) -> str:
-    """A batch without leading comments; of a trigger or function its body, with THROW (unknown) as a SELECT."""
-    plain = _COMMENT.sub("", batch).strip()
+    """A batch without leading comments; of a trigger, function or procedure its body, with THROW as a SELECT.
+
+    THROW and impersonation are unknown to the parser.
+    """
+    plain = _IMPERSONATED.sub("", _COMMENT.sub("", batch)).strip()
     module = _MODULE.fullmatch(plain)
     return _THROW.sub(r"SELECT \1", module["body"]) if module else plain
 

@@ -65,7 +65,7 @@ class DbtCell(AttemptProtocol[SqlWorld, DbtReceipt]):
 
         :raises DbtRelationRefused: something outside depends on a relation of the schema.
         """
-        schema = self.world.target.schema(admissible.guard.schema)
+        schema = self.world.target.schema(admissible.guard.schema, self._prepared.plan.target_schema)
         schema.look()
         outside = schema.outside_dependents()
         if outside:
@@ -90,7 +90,7 @@ class DbtCell(AttemptProtocol[SqlWorld, DbtReceipt]):
     def perform(self, admissible: Admissible) -> DbtReceipt | None:
         """Tidy up, issue, build, close, read back, judge."""
         world, attempt, steps, plan = self.world, self.attempt, self.steps, self._prepared.plan
-        schema = world.target.schema(admissible.guard.schema)
+        schema = world.target.schema(admissible.guard.schema, plan.target_schema)
         with steps("tidy", "looking at the schema and putting in order what an earlier run left"):
             restored, removed = tidy(schema, plan, lambda: world.attempts.require_acting(attempt))
             for what, names in (("renamed back", restored), ("removed", removed)):

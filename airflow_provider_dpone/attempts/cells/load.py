@@ -78,11 +78,11 @@ class LoadCell(AttemptProtocol[SqlWorld, LoadReceipt]):
         schema, _ = split_table(self._work.declaration.target_relation)
         if schema not in admissible.guard.schema.managed_schemas:
             raise DeclarationInvalid(
-                f"{self._work.declaration.target_relation} lies outside the enrolled schema "
-                f"{admissible.guard.schema.managed_schemas[0]}"
+                f"{self._work.declaration.target_relation} lies outside what is enrolled: "
+                f"{', '.join(admissible.guard.schema.managed_schemas)}"
             )
-        loads = self.world.target.loads(admissible.guard.schema)
-        table = loads.look(self._name)
+        loads = self.world.target.loads(admissible.guard.schema, schema)
+        table = loads.look(self._name, readers_wait=bool(self._work.declaration.options.get("readers_may_wait")))
         source = self._work.source.describe(self._work.source_schema, self._work.source_name)
         self._planned = _Plan(
             loads, table, plan_conversion(source, table.columns, self._work.source.explain, table.system)
@@ -162,7 +162,7 @@ class LoadCell(AttemptProtocol[SqlWorld, LoadReceipt]):
 
             def send(body: Iterator[bytes]) -> None:
                 nonlocal wire
-                with self._dispatch(worker, "copy", f"COPY {staging} FROM STDIN"):
+                with self._dispatch(worker, "copy", f"fill {staging}"):
                     wire = writer.copy(plan.table, staging, body)
 
             def poll() -> StorageNumbers:

@@ -1,20 +1,23 @@
 """Aggregates of a SQL Server table, computed by the server inside the snapshot that is copied.
 
-The twin for the target is ``engines/clickhouse/aggregates.py``; shapes and canonical texts come from
-``transfer.aggregates``.
+Its twins are ``engines/clickhouse/aggregates.py`` and the staging table of loads below; shapes and canonical texts
+come from ``transfer.aggregates``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Final
 
-from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
-from airflow_provider_dpone.engines.mssql.session import quoted
+from airflow_provider_dpone.contracts.columns import TableAggregates, ValueKind
+from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.types import NANOSECONDS
 from airflow_provider_dpone.transfer.aggregates import PREFIX, Shape, shape_of, table_aggregates
 from airflow_provider_dpone.transfer.convert import ColumnConversion, Conversion
 
+_EXACT: Final = Context(prec=100)
 #: Columns aggregated by one statement.
 _AT_ONCE: Final = 200
 #: The collation whose order is that of the UTF-8 bytes, as the target's.
@@ -22,6 +25,15 @@ BYTEWISE: Final = "Latin1_General_100_BIN2_UTF8"
 #: Twice the compared characters, so that enough whole characters remain whatever is cut; then a mark below every
 #: printable character, because T-SQL takes trailing blanks for nothing.
 _CUT: Final = f"CONVERT(nvarchar({2 * PREFIX + 1}), LEFT({{v}}, {2 * PREFIX}) + NCHAR(1)) COLLATE {{bytewise}}"
+_EPOCH: Final = "CONVERT(datetime2(7), '19700101', 112)"
+_MIDNIGHT: Final = "CONVERT(datetime2(7), '19000101', 112)"
+#: Digits of a decimal that can be added up for any number of rows; a wider one is added up in two halves of its digits.
+_SUMMABLE: Final = 28
+_DIGITS: Final = "RIGHT(REPLICATE('0', 40) + REPLACE(REPLACE(CONVERT(varchar(60), {v}), '.', ''), '-', ''), 40)"
+_HALF: Final = "COALESCE(SUM(SIGN({v}) * CONVERT(decimal(38, 0), {side}(" + _DIGITS + ", 20))), 0)"
+_WIDE_TOTAL: Final = (
+    f"CONCAT({_HALF.replace('{side}', 'LEFT')}, N'|', {_HALF.replace('{side}', 'RIGHT')}, N'|{{scale}}')"
+)
 _HEX: Final = f"CONVERT(varchar({2 * PREFIX}), CONVERT(varbinary({PREFIX}), SUBSTRING({{v}}, 1, {PREFIX})), 2)"
 _TOTAL: Final = "CONVERT(nvarchar(20), COALESCE(SUM(CONVERT(bigint, DATALENGTH({v}))), 0))"
 #: SQL of low, high and total over the read expression ``{v}``; an empty text has no such aggregate.
@@ -54,13 +66,39 @@ _SQL: Final[dict[Shape, tuple[str, str, str]]] = {
 }  # fmt: skip
 
 
-def read_aggregates(query: Callable[[str], list[tuple[object, ...]]], conversion: Conversion) -> TableAggregates:
+#: Runs one statement and returns all its rows.
+Query = Callable[[str], list[tuple[object, ...]]]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """How a column is read: its value, its text form where it has one, and how its total is made."""
+
+    value: str
+    text: str | None = None
+    scale: int = 0
+    wide: bool = False
+
+
+def read_aggregates(query: Query, conversion: Conversion) -> TableAggregates:
     """Rows, and per column NULLs, low, high and total, by ``query`` in the snapshot."""
+    source = conversion.source
+    return _aggregates(query, conversion, quoted(source.namespace, source.name), _source)
+
+
+def staged_aggregates(query: Query, conversion: Conversion, schema: str, staging: str) -> TableAggregates:
+    """The same over a staging table, whose columns hold what the conversion made of the source's."""
+    return _aggregates(query, conversion, quoted(schema, staging), _staged)
+
+
+def _aggregates(
+    query: Query, conversion: Conversion, relation: str, read: Callable[[ColumnConversion], _Read]
+) -> TableAggregates:
     rows: int | None = None
     values: list[tuple[str | None, ...]] = []
     for start in range(0, len(conversion.columns), _AT_ONCE):
         columns = conversion.columns[start : start + _AT_ONCE]
-        [answer] = query(aggregates_sql(conversion.source, columns))
+        [answer] = query(_sql(relation, columns, read))
         counted = int(str(answer[0]))
         assert rows in (None, counted), "one snapshot has one number of rows"
         rows = counted
@@ -74,6 +112,9 @@ def read_aggregates(query: Callable[[str], list[tuple[object, ...]]], conversion
 def _finished(shape: Shape, cells: tuple[str | None, ...]) -> tuple[str | None, ...]:
     """Cut texts to the compared characters; write microseconds since midnight as a time."""
     nulls, low, high, total = cells
+    if total is not None and "|" in total:
+        upper, lower, scale = (int(part) for part in total.split("|"))
+        total = f"{Decimal(upper * 10**20 + lower).scaleb(-scale, _EXACT):f}"
     if shape is Shape.TEXT:
         low, high = (None if text is None else text[:-1][:PREFIX] for text in (low, high))
     if shape is Shape.TIME:
@@ -86,30 +127,47 @@ def _time(micros: int) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}"
 
 
-def aggregates_sql(source: SourceTable, columns: tuple[ColumnConversion, ...]) -> str:
+def _sql(relation: str, columns: tuple[ColumnConversion, ...], read: Callable[[ColumnConversion], _Read]) -> str:
     """One SELECT: the number of rows, then nulls, low, high and total of each column, all but the first as text."""
-    wanted = ["COUNT_BIG(*) AS n", *(f"{part} AS a{i}" for i, part in enumerate(_parts(columns)))]
-    return f"SELECT {', '.join(wanted)} FROM {quoted(source.namespace, source.name)}"  # noqa: S608
+    parts = [part for column in columns for part in _column(column, read(column))]
+    wanted = ["COUNT_BIG(*) AS n", *(f"{part} AS a{i}" for i, part in enumerate(parts))]
+    return f"SELECT {', '.join(wanted)} FROM {relation}"  # noqa: S608
 
 
-def _parts(columns: tuple[ColumnConversion, ...]) -> list[str]:
-    return [part for column in columns for part in _column(column)]
+def _column(column: ColumnConversion, read: _Read) -> list[str]:
+    name = quoted(column.name)
+    shape = shape_of(column)
+    named = {"v": read.value, "t": read.text or read.value, "scale": str(read.scale), "bytewise": BYTEWISE}
+    parts = [sql.format(**named) if sql else "CAST(NULL AS nvarchar(1))" for sql in _SQL[shape]]
+    if read.wide:
+        parts[2] = _WIDE_TOTAL.format(**named)
+    return [f"CONVERT(nvarchar(20), COUNT_BIG(*) - COUNT_BIG({name}))", *parts]
 
 
-def _column(column: ColumnConversion) -> list[str]:
+def _source(column: ColumnConversion) -> _Read:
     name = quoted(column.name)
     value = read_sql(column)
-    shape = shape_of(column)
-    if shape is Shape.NUMBER and column.kind is ValueKind.BOOL:
+    if column.kind is ValueKind.BOOL and shape_of(column) is Shape.NUMBER:
         value = f"CONVERT(int, {name})"
-    named = {
-        "v": value,
-        "t": value if column.source.text_read is None else column.source.text_read.format(c=name),
-        "scale": str(column.source.scale or 0),
-        "bytewise": BYTEWISE,
-    }
-    parts = [sql.format(**named) if sql else "CAST(NULL AS nvarchar(1))" for sql in _SQL[shape]]
-    return [f"CONVERT(nvarchar(20), COUNT_BIG(*) - COUNT_BIG({name}))", *parts]
+    text = column.source.text_read
+    wide = column.kind is ValueKind.DECIMAL and (column.source.precision or 0) > _SUMMABLE
+    return _Read(value, None if text is None else text.format(c=name), column.source.scale or 0, wide)
+
+
+def _staged(column: ColumnConversion) -> _Read:
+    name, target = quoted(column.name), column.target
+    match target.family:
+        case "Timestamp":
+            return _Read(f"DATEDIFF_BIG(microsecond, {_EPOCH}, {name})")
+        case "Instant":
+            return _Read(f"DATEDIFF_BIG(microsecond, {_EPOCH}, CONVERT(datetime2(7), SWITCHOFFSET({name}, '+00:00')))")
+        case "Time64":
+            return _Read(f"DATEDIFF_BIG(microsecond, {_MIDNIGHT}, CONVERT(datetime2(7), {name}))")
+        case "UUID":
+            return _Read(name, f"LOWER(CONVERT(nvarchar(36), {name}))")
+        case "Decimal":
+            return _Read(name, None, target.scale, target.precision > _SUMMABLE)
+    return _Read(name)
 
 
 def read_sql(column: ColumnConversion, unit: str | None = None) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyodbc
 
 from airflow_provider_dpone.contracts.columns import SourceColumn, SourceTable, ValueKind
-from airflow_provider_dpone.engines.mssql.session import quoted, statement
+from airflow_provider_dpone.engines.mssql.scripts import quoted, statement
 from airflow_provider_dpone.engines.mssql.types import declared, rule_of
 from airflow_provider_dpone.errors import SourceMissing, SourceNotReadable, SourceUnsupported
 

@@ -15,7 +15,8 @@ import pyodbc
 
 from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.contracts.enrolment import DatabaseMarker
-from airflow_provider_dpone.engines.mssql.session import connect, statement, translated
+from airflow_provider_dpone.engines.mssql.scripts import statement
+from airflow_provider_dpone.engines.mssql.session import connect, translated
 from airflow_provider_dpone.errors import EnrolledElsewhere, PhysicalConflict, TargetUnsupported
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import resources
 from typing import Final
 
 import pyodbc
@@ -73,13 +72,3 @@ def connect(params: MssqlParams) -> pyodbc.Connection:
         raise ServerUnreachable(
             f"no connection to SQL Server {params.place} as {params.user!r}: {found.text[:400]}"
         ) from None
-
-
-def quoted(*names: str) -> str:
-    """A quoted, qualified identifier, whatever the names contain."""
-    return ".".join("[" + name.replace("]", "]]") + "]" for name in names)
-
-
-def statement(name: str) -> str:
-    """The SQL of a file beside this module."""
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -19,7 +19,8 @@ import pyarrow as pa
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
 from airflow_provider_dpone.engines.mssql.aggregates import read_aggregates, read_sql
 from airflow_provider_dpone.engines.mssql.catalog import describe
-from airflow_provider_dpone.engines.mssql.session import connect, quoted, translated
+from airflow_provider_dpone.engines.mssql.scripts import quoted
+from airflow_provider_dpone.engines.mssql.session import connect, translated
 from airflow_provider_dpone.engines.mssql.types import FINE, MICROSECONDS, NANOSECONDS, explain
 from airflow_provider_dpone.errors import SourceChanged, Stopped
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams, require_untraced

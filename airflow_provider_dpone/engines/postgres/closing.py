@@ -3,79 +3,28 @@
 The order is what makes it a proof. The gate row is moved to CLOSING first: whoever logs in holds a share lock on that
 row for as long as its login lasts, and is visible all that time, so once the move has committed the sessions of that
 name can only become fewer. Then the login is taken away, its sessions are ended and seen gone, what it owns is handed
-over, and role and gate are finished in one transaction. Needs no ledger.
-
-A lock that a login or a worker holds is never waited for without end: the wait is bounded, its sessions are told to
-end, and the step is tried again. A name that was never created gets a CLOSED gate row of its own, so that a CREATE
-still under way fails as a whole.
+over, and role and gate are finished in one transaction. A name that was never created gets a CLOSED gate row of its
+own, so that a CREATE still under way fails as a whole.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final
 
-from airflow_provider_dpone.contracts.enrolment import SchemaEnrolment
-from airflow_provider_dpone.contracts.ports import GateKey
-from airflow_provider_dpone.contracts.proofs import GateClosure, SessionQuiescence
 from airflow_provider_dpone.contracts.states import Connector, GateState
-from airflow_provider_dpone.engines.postgres.control import PostgresControl, PostgresSession
+from airflow_provider_dpone.engines.postgres.control import PostgresSession
 from airflow_provider_dpone.engines.postgres.install import layout
-from airflow_provider_dpone.engines.postgres.rights import GatePolicy
 from airflow_provider_dpone.engines.postgres.session import literal, quoted, statement
-from airflow_provider_dpone.errors import AnswerLost, GateNotClosed, ServerRefused, ServerUnreachable, ViewIncomplete
+from airflow_provider_dpone.engines.sql.closing import TICK, Closing, ServerClosure
+from airflow_provider_dpone.errors import ServerRefused, ViewIncomplete
 
-T = TypeVar("T")
-_ROUNDS: Final = 5
-_TICK: Final = 0.05
 #: Somebody else holds a lock, changed the same catalog row, or stands in the way as a deadlock.
 _PASSING: Final = ("55P03", "40P01", "XX000", "40001", "23505")
 #: Somebody reads what the role made, or something in another database depends on it.
 _IN_USE: Final = ("55P03", "2BP01")
-
-
-@dataclass(frozen=True)
-class ServerClosure:
-    """What closing on the server showed; complete without the ledger."""
-
-    service_id: str
-    name: str
-    incarnation: str
-    created: bool
-    steps: tuple[str, ...]
-    started_at: datetime
-    seen_at: datetime
-    control_seen: str
-
-    def closure(self) -> GateClosure:
-        """The evidence that the gate is closed."""
-        return GateClosure(
-            connector=Connector.POSTGRES,
-            service_id=self.service_id,
-            name=self.name,
-            principal_uuid=self.incarnation if self.created else None,
-            tombstone_uuid=None if self.created else self.incarnation,
-            steps=self.steps,
-            server_started_at=self.started_at.isoformat(timespec="seconds"),
-            server_uptime_seconds=max(0, int((self.seen_at - self.started_at).total_seconds())),
-            closed_at=self.seen_at.isoformat(),
-        )
-
-    def quiescence(self) -> SessionQuiescence:
-        """The evidence that no session or prepared transaction of the login is left."""
-        return SessionQuiescence(
-            connector=Connector.POSTGRES,
-            service_id=self.service_id,
-            name=self.name,
-            sessions=0,
-            prepared_transactions=0,
-            unattributed_locks=0,
-            control_seen=self.control_seen,
-            observed_at=self.seen_at.isoformat(),
-        )
 
 
 @dataclass(frozen=True)
@@ -85,50 +34,11 @@ class _Row:
     role_oid: int | None
 
 
-class Closing:
-    """The closing of one name.
+class PostgresClosing(Closing[PostgresSession]):
+    """The closing of one name."""
 
-    :param incarnation: the identity the row gets when there is none.
-    """
-
-    def __init__(
-        self,
-        control: PostgresControl,
-        enrolment: SchemaEnrolment,
-        key: GateKey,
-        policy: GatePolicy,
-        name: str,
-        incarnation: str,
-    ) -> None:
-        self._control = control
-        self._enrolment = enrolment
-        self._key = key
-        self._policy = policy
-        self._name = name
-        self._incarnation = incarnation
-        self._steps: list[str] = []
-        self._deadline = 0.0
-
-    def run(self, wait: float) -> ServerClosure:
-        """Close and prove it, in rounds.
-
-        :param wait: seconds to wait for locks and sessions altogether.
-        :raises GateNotClosed: not proved in time, or something contradicts it.
-        """
-        self._deadline = time.monotonic() + wait
-        last: Exception | None = None
-        for attempt in range(_ROUNDS):
-            if attempt:
-                time.sleep(0.1 * 2**attempt)
-            try:
-                return self._round()
-            except (AnswerLost, ServerUnreachable) as error:
-                self._say(f"round {attempt + 1}: {error.code}")
-                last = error
-            except ServerRefused as error:
-                code = error.details.get("server_code")
-                raise self._open(f"the server refused a step (SQLSTATE {code}): {error.message}") from error
-        raise self._open(f"no round of {_ROUNDS} was answered completely") from last
+    code_name = "SQLSTATE"
+    passing = _PASSING
 
     def _round(self) -> ServerClosure:
         with self._control.fresh() as session:
@@ -145,12 +55,14 @@ class Closing:
         with self._control.fresh() as session:
             seen_at, again = self._require_gone(session, row)
         if again != started:
-            raise self._open("the server was restarted while the login was closed; closing again will see it whole")
+            raise self._doubt("the server was restarted while the login was closed; closing again will see it whole")
         return ServerClosure(
+            connector=Connector.POSTGRES,
             service_id=self._enrolment.marker.service_id,
             name=self._name,
             incarnation=row.incarnation,
             created=row.role_oid is not None,
+            kept=False,
             steps=tuple(self._steps),
             started_at=started,
             seen_at=seen_at,
@@ -165,11 +77,11 @@ class Closing:
         try:
             rows = session.query("SELECT m.sha256 FROM dpone_gate.marker AS m")
         except ServerRefused as error:
-            raise self._open(f"database {marker.database} carries no marker any more") from error
+            raise self._doubt(f"database {marker.database} carries no marker any more") from error
         if [value for (value,) in rows] != [marker.digest()]:
-            raise self._open(f"database {marker.database} is not the enrolled one any more; its marker differs")
+            raise self._doubt(f"database {marker.database} is not the enrolled one any more; its marker differs")
         if layout(session) != self._enrolment.gate_layout:
-            raise self._open("the login gate of the database is not what was installed, so no closing rests on it")
+            raise self._doubt("the login gate of the database is not what was installed, so no closing rests on it")
 
     def _move_row(self, session: PostgresSession) -> _Row:
         """The gate row, moved to CLOSING; a CLOSED row of its own when there is none."""
@@ -201,7 +113,7 @@ class Closing:
 
     def _require_never_made(self, session: PostgresSession) -> None:
         if session.query("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = %(name)s", {"name": self._name}):
-            raise self._open("a role of that name exists without a gate; somebody else made it: look at it, drop it")
+            raise self._doubt("a role of that name exists without a gate; somebody else made it: look at it, drop it")
 
     def _take_login(self, session: PostgresSession, row: _Row) -> None:
         """No new login, whatever the gate: NOLOGIN and no password."""
@@ -219,7 +131,7 @@ class Closing:
 
     def _require_ours(self, found: int, row: _Row) -> None:
         if found != row.role_oid:
-            raise self._open(
+            raise self._doubt(
                 f"the role of that name is another one (oid {found}) than the one issued (oid {row.role_oid}); "
                 "somebody made it anew: look at it, drop it, then settle again"
             )
@@ -235,22 +147,22 @@ class Closing:
             if role is not None:
                 self._require_ours(int(role[0]), row)
                 if role[1] != "false":
-                    raise self._open("the role can log in again; somebody altered it")
+                    raise self._doubt("the role can log in again; somebody altered it")
             if gate not in (GateState.CLOSING, GateState.CLOSED):
-                raise self._open("the gate row is not CLOSING any more")
+                raise self._doubt("the gate row is not CLOSING any more")
             if not (sessions or prepared or unattributed):
                 self._say("seen quiet")
                 return started, known[0]
             if prepared:
-                raise self._open(
+                raise self._doubt(
                     f"it left prepared transactions {prepared}; as administrator look at them and ROLLBACK PREPARED "
                     "(or COMMIT PREPARED), then settle again"
                 )
             self._require_time(f"{sessions} session(s) and {unattributed} lock(s) without a session are left")
             self._end_sessions(session, row.role_oid or 0)
-            time.sleep(_TICK)
+            time.sleep(TICK)
 
-    def _end_sessions(self, session: PostgresSession, role_oid: int) -> None:
+    def _end_sessions(self, session: PostgresSession, role_oid: int = 0) -> None:
         rows = session.query(
             "SELECT a.pid, pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_activity AS a "
             "WHERE a.usename = %(name)s OR a.usesysid = %(role)s::oid",
@@ -296,11 +208,11 @@ class Closing:
             statement("gate_quiet.sql"), {"name": self._name, "role": row.role_oid or 0, "known": 0}
         )
         if gate != GateState.CLOSED or marker != self._enrolment.marker.digest():
-            raise self._open("the gate row is not CLOSED in the enrolled database")
+            raise self._doubt("the gate row is not CLOSED in the enrolled database")
         if role is not None and (row.role_oid is None or int(role[0]) != row.role_oid or role[1] != "false"):
-            raise self._open("a role of that name can log in again; somebody made or altered it")
+            raise self._doubt("a role of that name can log in again; somebody made or altered it")
         if sessions or prepared:
-            raise self._open(f"{sessions} session(s) came back")
+            raise self._doubt(f"{sessions} session(s) came back")
         self._say("seen closed")
         return seen.astimezone(UTC), started
 
@@ -340,35 +252,6 @@ class Closing:
             f"DROP ROLE {who}",
         ]
 
-    # --- patience ---
-
-    def _patiently(self, session: PostgresSession, step: Callable[[PostgresSession], T]) -> T:
-        """Do a step that may meet a lock: bounded, then its sessions are told to end, then again."""
+    def _bounded(self, session: PostgresSession) -> None:
+        session.query("ROLLBACK")
         session.query(f"SET lock_timeout = {self._policy.lock_timeout}")
-        while True:
-            try:
-                return step(session)
-            except ServerRefused as error:
-                code = error.details.get("server_code")
-                if code not in _PASSING:
-                    raise
-                session.query("ROLLBACK")
-                self._say(f"waited: SQLSTATE {code}")
-                self._require_time(f"another session stands in the way (SQLSTATE {code})")
-                self._end_sessions(session, 0)
-                time.sleep(_TICK)
-
-    def _require_time(self, why: str) -> None:
-        if time.monotonic() >= self._deadline:
-            raise self._open(why)
-
-    def _say(self, step: str) -> None:
-        if not self._steps or self._steps[-1] != step:
-            self._steps.append(step)
-
-    def _open(self, why: str) -> GateNotClosed:
-        return GateNotClosed(
-            f"login {self._name} could not be proved closed: {why}. Its guard stays held, and a later try or the "
-            "reaper resumes",
-            steps=list(self._steps),
-        )

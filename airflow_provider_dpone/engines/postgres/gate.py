@@ -1,108 +1,39 @@
-"""The gate of one-time logins of PostgreSQL: issued in memory, closed for good, and proved closed.
+"""The gate of one-time logins of PostgreSQL; see ``engines/sql/gate.py`` for what every such gate keeps.
 
-The name is journaled in the ledger before the role exists and never used again. The role and its gate row come into
-being in one transaction of the target database; the row is set READY last, and a login event trigger lets nobody in
-before that or after it is moved on. The password lives only in the credential handed out: the server gets a SCRAM
-verifier the client computed. ``VALID UNTIL`` is set and is no evidence of anything.
-
-A closed login is dropped, not kept: its gate row stays for good and is what a late CREATE of the name fails on, in the
-same transaction, so that no disabled roles pile up. Creates and closes; decides nothing about outcomes.
+The server gets a SCRAM verifier the client computed, never the password. ``VALID UNTIL`` is set and is no evidence of
+anything. A closed login is dropped, not kept: its gate row stays for good and is what a late CREATE of the name fails
+on, in the same transaction, so that no disabled roles pile up.
 """
 
 from __future__ import annotations
 
-import secrets
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 
-from airflow_provider_dpone.contracts.enrolment import SchemaEnrolment
-from airflow_provider_dpone.contracts.ports import GateKey, IssuedCredential, PrincipalJournal
-from airflow_provider_dpone.contracts.proofs import GateClosure, SessionQuiescence
-from airflow_provider_dpone.contracts.states import Connector, GateState, Purpose
-from airflow_provider_dpone.engines.postgres.closing import Closing, ServerClosure
+from airflow_provider_dpone.contracts.states import Connector
+from airflow_provider_dpone.engines.postgres.closing import PostgresClosing
 from airflow_provider_dpone.engines.postgres.control import PostgresControl, PostgresSession
 from airflow_provider_dpone.engines.postgres.install import layout
-from airflow_provider_dpone.engines.postgres.rights import GatePolicy, WorkerRights
+from airflow_provider_dpone.engines.postgres.rights import securable
 from airflow_provider_dpone.engines.postgres.session import literal, quoted, statement
-from airflow_provider_dpone.errors import DponeError, GateNotClosed, GateRefused, ServerRefused
+from airflow_provider_dpone.engines.sql.gate import OneTimeGate, Password
+from airflow_provider_dpone.engines.sql.rights import WorkerRights
+from airflow_provider_dpone.errors import GateRefused
 
 
-@dataclass(frozen=True)
-class _Password:
-    """A password that no printed frame shows."""
+class PostgresGate(OneTimeGate):
+    """Issues and closes the logins of one attempt on one managed schema."""
 
-    text: str = field(repr=False)
+    connector = Connector.POSTGRES
+    code_name = "SQLSTATE"
 
+    def _identity(self) -> tuple[str, str]:
+        return f"dpone_w_{self._randomness(16).hex()}", self._uuid()
 
-class PostgresGate:
-    """Issues and closes the logins of one attempt on one managed schema.
+    def _uuid(self) -> str:
+        return str(uuid.UUID(bytes=self._randomness(16), version=4))
 
-    :param control: sessions of the controller on the target database.
-    :param enrolment: the accepted schema; its gate must be there as it was installed.
-    :param key: guard, epoch and attempt under which gates are kept.
-    :param journal: the attempt's journal in the ledger.
-    :param checkpoint: called before each step of an issue; raises to stop it.
-    """
-
-    def __init__(
-        self,
-        control: PostgresControl,
-        enrolment: SchemaEnrolment,
-        key: GateKey,
-        journal: PrincipalJournal,
-        policy: GatePolicy,
-        *,
-        randomness: Callable[[int], bytes] = secrets.token_bytes,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        checkpoint: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._control = control
-        self._enrolment = enrolment
-        self._key = key
-        self._journal = journal
-        self._policy = policy
-        self._randomness = randomness
-        self._clock = clock
-        self._checkpoint = checkpoint
-        self._issued: list[str] = []
-
-    # --- issuing ----------------------------------------------------------------------------------------------
-
-    def issue_once(self, purpose: Purpose, rights: WorkerRights) -> IssuedCredential:
-        """Issue the attempt's one login with exactly these rights.
-
-        :raises GateRefused: the server refused a step (a login of this attempt or guard is there already, for one) or
-            shows something else than was meant; closed again.
-        :raises GateNotClosed: issuing failed and closing could not be proved either; the gate stays open in the ledger.
-        """
-        name = f"dpone_w_{self._randomness(16).hex()}"
-        incarnation = str(uuid.UUID(bytes=self._randomness(16), version=4))
-        password = _Password(self._randomness(32).hex())
-        self._checkpoint()
-        self._journal.journal(
-            connector=Connector.POSTGRES, service_id=self._enrolment.marker.service_id, name=name, purpose=purpose
-        )
-        self._issued.append(name)
-        try:
-            self._create(name, incarnation, password, rights)
-            self._journal.ready(name=name, principal_uuid=incarnation)
-            self._checkpoint()
-            self._open(name)
-        except BaseException as error:
-            self.close(name)
-            if isinstance(error, ServerRefused):
-                self._checkpoint()  # refused because the task was stopped and its rights taken away
-                code = error.details.get("server_code")
-                raise GateRefused(
-                    f"the server refused to issue {name} for {purpose.value} (SQLSTATE {code}): {error.message}",
-                    server_code=code,
-                ) from None
-            raise
-        return IssuedCredential(name=name, principal_uuid=incarnation, password=password.text)
-
-    def _create(self, name: str, incarnation: str, password: _Password, rights: WorkerRights) -> None:
+    def _create(self, name: str, incarnation: str, password: Password, rights: WorkerRights) -> None:
         with self._control.fresh() as session:
             self._require_installed(session)
             self._checkpoint()
@@ -111,7 +42,7 @@ class PostgresGate:
             self._require_as_meant(session, name, incarnation, rights)
 
     def _creation(
-        self, session: PostgresSession, name: str, incarnation: str, password: _Password, rights: WorkerRights
+        self, session: PostgresSession, name: str, incarnation: str, password: Password, rights: WorkerRights
     ) -> list[str]:
         who, key, marker = quoted(name), self._key, self._enrolment.marker
         until = f"{(self._clock() + timedelta(seconds=self._policy.lifetime)).astimezone(UTC):%Y-%m-%d %H:%M:%S}+00"
@@ -125,7 +56,7 @@ class PostgresGate:
             f"GRANT {who} TO CURRENT_USER WITH INHERIT TRUE, SET FALSE",
             *(f"ALTER ROLE {who} SET {quoted(key)} = {literal(value)}" for key, value in settings.items()),
             f"GRANT CONNECT ON DATABASE {quoted(marker.database)} TO {who}",
-            *(f"GRANT {', '.join(grant.privileges)} ON {grant.target()} TO {who}" for grant in rights.grants),
+            *(f"GRANT {', '.join(grant.privileges)} ON {securable(grant)} TO {who}" for grant in rights.grants),
             *(f"GRANT {quoted(role)} TO {who} WITH INHERIT TRUE, SET FALSE" for role in rights.member_of),
             "INSERT INTO dpone_gate.gate (name, incarnation, guard, epoch, attempt, state, role_oid) "  # noqa: S608
             f"SELECT {values}, 1, r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname = {literal(name)}",
@@ -181,65 +112,8 @@ class PostgresGate:
                 f"the server shows {name} otherwise than it was issued: {', '.join(failed)}", checks=failed
             )
 
-    # --- closing ----------------------------------------------------------------------------------------------
-
-    def close(self, name: str) -> tuple[GateClosure, SessionQuiescence] | None:
-        """Close a login for good, on the server and in the ledger; resumes wherever an earlier closing stopped.
-
-        :returns: the evidence as it was recorded; None when the ledger has somebody else's already.
-        :raises GateNotClosed: closing could not be proved; the gate stays CLOSING.
-        """
-        principal = self._journal.closing(name=name)
-        if principal.state is GateState.CLOSED:
-            return None
-        if principal.service_id != self._enrolment.marker.service_id:
-            raise GateNotClosed(
-                f"{name} was issued on server {principal.service_id}, but the connection leads to "
-                f"{self._enrolment.marker.service_id}; point it back, then settle again"
-            )
-        seen = self.close_on_server(name)
-        if principal.principal_uuid not in (None, seen.incarnation):
-            raise GateNotClosed(f"the gate row of {name} is another one than the ledger knows; a person must look")
-        evidence = (seen.closure(), seen.quiescence())
-        return evidence if self._journal.closed(name=name, evidence=evidence) else None
-
-    def close_on_server(self, name: str, *, wait: float | None = None) -> ServerClosure:
-        """Take every right away on the server and prove it; needs no ledger and may be repeated.
-
-        :param wait: seconds to wait for locks and sessions; default is the policy's.
-        """
-        return self._closing(name).run(self._policy.quiet_timeout if wait is None else wait)
-
-    def _closing(self, name: str) -> Closing:
-        incarnation = str(uuid.UUID(bytes=self._randomness(16), version=4))
-        return Closing(self._control, self._enrolment, self._key, self._policy, name, incarnation)
-
-    def prove_quiescence(self, name: str) -> SessionQuiescence:
-        """Look again at a closed login: nothing of it is on the server now.
-
-        :raises GateNotClosed: something is, or the gate is not closed.
-        """
-        return self.close_on_server(name).quiescence()
-
-    def close_known(self, wait: float | None = None) -> None:
-        """Close every login this process issued, on the server alone; the ledger is written by whoever settles.
-
-        :raises DponeError: one could not be proved closed; the others were closed all the same.
-        """
-        doubts: list[DponeError] = []
-        for name in reversed(self._issued):
-            try:
-                self.close_on_server(name, wait=wait)
-            except DponeError as doubt:
-                doubts.append(doubt)
-        if doubts:
-            raise doubts[0]
-
-    # --- leftovers --------------------------------------------------------------------------------------------
-
-    def remove_leftover(self, name: str) -> str | None:
-        """Drop a role that is still there although its gate is CLOSED; None when there is none, or not yet."""
-        return name if self._closing(name).drop_kept() else None
+    def _closing(self, name: str) -> PostgresClosing:
+        return PostgresClosing(self._control, self._enrolment, self._key, self._policy, name, self._uuid())
 
 
 def leftover_names(control: PostgresControl) -> list[str]:

@@ -16,9 +16,10 @@ from airflow_provider_dpone.engines.postgres.gate import PostgresGate, leftover_
 from airflow_provider_dpone.engines.postgres.load_writer import PostgresLoadWriter
 from airflow_provider_dpone.engines.postgres.policy import require_enrolled, require_place, service_id
 from airflow_provider_dpone.engines.postgres.relations import PostgresManagedSchema
-from airflow_provider_dpone.engines.postgres.rights import GatePolicy, WorkerRights, load_rights
+from airflow_provider_dpone.engines.postgres.rights import GatePolicy, load_rights
 from airflow_provider_dpone.engines.postgres.session import literal, quoted
 from airflow_provider_dpone.engines.postgres.target import LoadTable, describe_target
+from airflow_provider_dpone.engines.sql.rights import WorkerRights
 from airflow_provider_dpone.transfer.convert import Conversion
 from airflow_provider_dpone.transfer.meter import StorageNumbers
 
@@ -50,11 +51,11 @@ class PostgresTarget:
         """Issued roles that exist although their gates are CLOSED."""
         return leftover_names(self.control)
 
-    def loads(self, enrolment: SchemaEnrolment) -> PostgresLoads:
+    def loads(self, enrolment: SchemaEnrolment, schema: str) -> PostgresLoads:
         """The same as the target of loads into one managed schema."""
         return PostgresLoads(self.control, enrolment)
 
-    def schema(self, enrolment: SchemaEnrolment) -> PostgresManagedSchema:
+    def schema(self, enrolment: SchemaEnrolment, schema: str) -> PostgresManagedSchema:
         """The same as the home of relations that are made and dropped."""
         return PostgresManagedSchema(self.control, enrolment)
 
@@ -74,8 +75,8 @@ class PostgresLoads:
         self._enrolment = enrolment
         self._schema = enrolment.managed_schemas[0]
 
-    def look(self, name: str) -> LoadTable:
-        """The target table, once the schema is seen to be as enrolled and confined.
+    def look(self, name: str, *, readers_wait: bool = False) -> LoadTable:
+        """The target table, once the schema is seen to be as enrolled and confined; readers never wait here.
 
         :raises NotEnrolled, EnrolledElsewhere, TargetChanged, TargetUnsupported, AmbientWriter: it is not.
         """

@@ -13,14 +13,10 @@ from airflow_provider_dpone.contracts.enrolment import DatabaseMarker, SchemaEnr
 from airflow_provider_dpone.engines.postgres.control import PostgresSession
 from airflow_provider_dpone.engines.postgres.install import layout
 from airflow_provider_dpone.engines.postgres.session import statement
-from airflow_provider_dpone.errors import (
-    AmbientWriter,
-    EnrolledElsewhere,
-    NotEnrolled,
-    TargetChanged,
-    TargetUnsupported,
-)
+from airflow_provider_dpone.engines.sql.policy import marker_of, require_none, require_same_place
 
+#: How an administrator takes a gate away.
+CURE: Final = "drop schema dpone_gate and its event trigger there as administrator"
 #: What to do about each finding of ``policy.sql``.
 _ADVICE: Final = {
     "schema_missing": "the schema does not exist; create it with AUTHORIZATION of a role of its own",
@@ -49,16 +45,7 @@ def read_marker(session: PostgresSession) -> tuple[DatabaseMarker, str] | None:
     )
     if not present:
         return None
-    rows = session.query("SELECT document, sha256, layout FROM dpone_gate.marker")
-    marker = DatabaseMarker.parse(rows[0][0].encode()) if len(rows) == 1 else None
-    if marker is None or marker.digest() != rows[0][1]:
-        raise EnrolledElsewhere("dpone_gate.marker does not hold exactly one unaltered marker; ask who wrote it")
-    if marker.database != database:
-        raise EnrolledElsewhere(
-            f"database {database} carries the marker of database {marker.database}: it is a copy, or was renamed; drop "
-            "schema dpone_gate and its event trigger there as administrator, then enrol"
-        )
-    return marker, str(rows[0][2])
+    return marker_of(session.query("SELECT document, sha256, layout FROM dpone_gate.marker"), database, CURE)
 
 
 def service_id(session: PostgresSession) -> str:
@@ -73,20 +60,7 @@ def require_place(session: PostgresSession, enrolment: SchemaEnrolment) -> None:
     :raises NotEnrolled, EnrolledElsewhere: the marker is missing or another.
     :raises TargetChanged: the gate is not what was installed.
     """
-    found = read_marker(session)
-    database = enrolment.marker.database
-    if found is None:
-        raise NotEnrolled(f"database {database} carries no marker any more; enrol it again")
-    if found[0] != enrolment.marker or service_id(session) != enrolment.marker.service_id:
-        raise EnrolledElsewhere(
-            f"database {database} carries the marker of ledger {found[0].ledger_service_id}, or lies on another server "
-            "than the enrolled one"
-        )
-    if layout(session) != enrolment.gate_layout:
-        raise TargetChanged(
-            f"the login gate of database {database} is not what was installed: a function, trigger, table or right of "
-            "schema dpone_gate was altered. Look at it, then run `dpone-airflow enroll` again"
-        )
+    require_same_place(enrolment, read_marker(session), service_id(session), layout(session))
 
 
 def require_enrolled(session: PostgresSession, enrolment: SchemaEnrolment) -> None:
@@ -123,12 +97,4 @@ def require_policy(
         statement("policy.sql"),
         {"schema": schema, "owner": owner, "controller": controller, "administrators": list(administrators)},
     )
-    findings = [(str(reason), str(what)) for reason, what in rows if f"{reason}:{what}" not in accepted]
-    if not findings:
-        return
-    reasons = sorted({f"login_database_policy_{reason}" for reason, _ in findings})
-    words = "; ".join(f"{what}: {_ADVICE[reason]} [{reason}]" for reason, what in findings[:10])
-    if len(findings) > 10:
-        words += f"; and {len(findings) - 10} more"
-    kind = AmbientWriter if reasons == ["login_database_policy_ambient_writer"] else TargetUnsupported
-    raise kind(f"schema {schema} is not fit for one-time logins: {words}", reasons=reasons)
+    require_none(f"schema {schema}", [(str(reason), str(what)) for reason, what in rows], _ADVICE, accepted)

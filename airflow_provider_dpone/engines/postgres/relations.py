@@ -9,8 +9,9 @@ from typing import Final
 from airflow_provider_dpone.contracts.enrolment import SchemaEnrolment
 from airflow_provider_dpone.engines.postgres.control import PostgresControl
 from airflow_provider_dpone.engines.postgres.policy import require_enrolled
-from airflow_provider_dpone.engines.postgres.rights import Grant, WorkerRights, owner_rights
+from airflow_provider_dpone.engines.postgres.rights import owner_rights
 from airflow_provider_dpone.engines.postgres.session import quoted, statement
+from airflow_provider_dpone.engines.sql.rights import Grant, WorkerRights
 from airflow_provider_dpone.errors import ServerRefused
 
 _KINDS: Final = {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from airflow_provider_dpone.engines.postgres.session import quoted
+from airflow_provider_dpone.engines.sql.rights import Grant, WorkerRights
 
 #: The session settings every issued login starts with.
 _SETTINGS: Final = {
@@ -17,40 +18,11 @@ _SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Grant:
-    """Privileges on one table of a schema, or on the schema itself when ``name`` is None."""
-
-    privileges: tuple[str, ...]
-    schema: str
-    name: str | None = None
-
-    def target(self) -> str:
-        """The object as GRANT names it."""
-        if self.name is None:
-            return f"SCHEMA {quoted(self.schema)}"
-        return f"TABLE {quoted(self.schema, self.name)}"
-
-    def shown(self) -> list[list[str]]:
-        """The rows the catalog shows for it."""
-        where = self.schema if self.name is None else f"{self.schema}.{self.name}"
-        kind = "schema" if self.name is None else "table"
-        return [[kind, where, privilege, "false"] for privilege in self.privileges]
-
-
-@dataclass(frozen=True)
-class WorkerRights:
-    """Everything a worker may do besides connecting to the one database.
-
-    :ivar member_of: roles whose rights it has without being able to become them (INHERIT TRUE, SET FALSE).
-    :ivar settings: session settings it starts with, besides the gate's own.
-    :ivar connections: sessions it may have at once; None leaves that to the gate's policy.
-    """
-
-    grants: tuple[Grant, ...]
-    member_of: tuple[str, ...] = ()
-    settings: dict[str, str] = field(default_factory=dict)
-    connections: int | None = None
+def securable(grant: Grant) -> str:
+    """The object as GRANT names it."""
+    if grant.name is None:
+        return f"SCHEMA {quoted(grant.schema)}"
+    return f"TABLE {quoted(grant.schema, grant.name)}"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """SQLAlchemy over pyodbc in autocommit mode, with transactions written out.
 
-The driver's own transaction mode begins a new transaction by itself after a commit. Every result set is drained,
-because an error of a later statement of a batch shows only there.
+The driver's own transaction mode begins a new transaction by itself after a commit. Every result set is drained at
+once, because an error of a later statement of a batch shows only there, and because a session carries one statement at
+a time: with rows of the last one still unread the next would be refused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.mssql.base import MSExecutionContext
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
+from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 from sqlalchemy.engine.interfaces import ExecutionContext
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ def batch(connection: pyodbc.Connection, sql: str) -> list[tuple[Any, ...]]:
         cursor.close()
 
 
-class _Counted(MSExecutionContext):
-    """Keeps the number of changed rows, which the cursor forgets when it is drained."""
+class _Drained(MSExecutionContext):
+    """Keeps the rows, and the number of changed ones, which the cursor forgets when it is drained."""
 
     counted: int | None = None
 
@@ -43,12 +45,18 @@ class _Counted(MSExecutionContext):
         super().post_exec()  # type: ignore[no-untyped-call]
         if self.counted is not None:
             self._rowcount = self.counted
+        description = self.cursor.description
+        if description is not None:
+            rows = self.cursor.fetchall()
+            while self.cursor.nextset():
+                pass
+            self.cursor_fetch_strategy = FullyBufferedCursorFetchStrategy(None, description, rows)
 
 
 class ExplicitTransactions(MSDialect_pyodbc):
     """Begins, commits and rolls back by statements of its own."""
 
-    execution_ctx_cls = _Counted
+    execution_ctx_cls = _Drained
     supports_statement_cache = True
     insert_returning = False
     update_returning = False
@@ -75,7 +83,7 @@ class ExplicitTransactions(MSDialect_pyodbc):
         changed = cursor.rowcount
         while cursor.description is None and cursor.nextset():
             pass
-        if isinstance(context, _Counted) and cursor.description is None:
+        if isinstance(context, _Drained) and cursor.description is None:
             context.counted = changed
 
 

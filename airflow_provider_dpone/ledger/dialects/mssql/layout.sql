@@ -1,6 +1,7 @@
 -- Everything that makes the ledger what it is, one line each: columns, defaults, keys and indexes, checks, foreign keys,
--- triggers and their bodies, rights. One batch for each: a server plans them faster apart. The client sorts and hashes the lines. What the session may not see is missing
--- or NULL, and so changes the fingerprint too. Names the server makes up itself are left out.
+-- triggers and their bodies, rights. One batch for each: a server plans them faster apart. The client sorts and hashes the
+-- lines. What the session may not see is missing or NULL, and so changes the fingerprint too. Names the server makes up
+-- itself are left out.
 SELECT CONCAT(N'column|', o.name, N'|', c.column_id, N'|', c.name, N'|', TYPE_NAME(c.user_type_id), N'|', c.max_length,
     N'|', c.precision, N'|', c.scale, N'|', c.is_nullable, N'|', c.is_identity, N'|', c.is_computed, N'|',
     c.collation_name, N'|', d.definition) AS line

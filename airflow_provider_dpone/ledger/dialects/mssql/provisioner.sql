@@ -1,7 +1,10 @@
 -- What a provisioner of authority may do: read everything, add trust policies, grants and their originals. Nothing else.
 GRANT SELECT ON SCHEMA::[dpone] TO [/*provisioner*/];
 GO
-GRANT VIEW DEFINITION ON SCHEMA::[dpone] TO [/*provisioner*/];
+-- Everybody's rights and every module are part of the layout: who sees less than its owner sees another ledger.
+GRANT VIEW DEFINITION TO [/*provisioner*/];
+GO
+GRANT VIEW SECURITY DEFINITION TO [/*provisioner*/];
 GO
 GRANT INSERT ON [dpone].[evidence] TO [/*provisioner*/];
 GO

@@ -1,7 +1,10 @@
 -- What a running task may do: read everything, add rows, move states. No DELETE, no ALTER, no enrolment.
 GRANT SELECT ON SCHEMA::[dpone] TO [/*runtime*/];
 GO
-GRANT VIEW DEFINITION ON SCHEMA::[dpone] TO [/*runtime*/];
+-- Everybody's rights and every module are part of the layout: who sees less than its owner sees another ledger.
+GRANT VIEW DEFINITION TO [/*runtime*/];
+GO
+GRANT VIEW SECURITY DEFINITION TO [/*runtime*/];
 GO
 GRANT EXECUTE ON [dpone].[acting_refusal] TO [/*runtime*/];
 GO
