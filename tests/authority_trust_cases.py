@@ -79,6 +79,8 @@ def a_policy_that_came_and_went_and_came_again_is_another(world: AuthorityWorld)
     back = world.trusted(away, max_workloads=5)
     with pytest.raises(TrustChanged):  # made against the first, whose content is in force again
         world.store().set_trust(world.policy(first, max_workloads=7))
+    with pytest.raises(TrustChanged):
+        world.store().set_trust(world.policy(first, max_workloads=7, revision=back.revision + 1))
     assert world.store().trust(ENVIRONMENT) == back
     refusal: list[str] = []
 

@@ -558,7 +558,7 @@ _BY_FILE: list[tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]] = [
     (
         "ledger/authority_log.py",
         [
-            ('P11', '    tx.verify()\n    found', '    found', (AUTHORITY + "[trust_decides_only_in_the_transaction_that_holds_the_lock]",)),
+            ("P11", "    tx.verify()\n    found = policy_of(tx.connection, environment)\n    tx.verify()\n", "    found = policy_of(tx.connection, environment)\n", (AUTHORITY + "[trust_decides_only_in_the_transaction_that_holds_the_lock]",)),
             ('P11', 'or _members(document) != _columns(row)', '', (AUTHORITY + "[altered_memberships_are_found_and_admit_nothing]",)),
         ],
     ),

@@ -10,21 +10,21 @@ from typing import Any
 import psycopg
 
 from airflow_provider_dpone.engines.clickhouse import gate as clickhouse_gate
-from airflow_provider_dpone.engines.postgres import gate as postgres_gate
+from airflow_provider_dpone.engines.sql import gate as sql_gate
 from tests.servers import ClickHouseUnderTest, PostgresUnderTest
 
 
 def record(place: Path) -> None:
     """Write down every password this process and its children make, one a line."""
-    for module in (clickhouse_gate, postgres_gate):
-        made: Any = module._Password
+    for module, name in ((clickhouse_gate, "_Password"), (sql_gate, "Password")):
+        made: Any = getattr(module, name)
 
         def noted(text: str, made: Any = made) -> Any:
             with place.open("a") as file:
                 file.write(text + "\n")
             return made(text)
 
-        module._Password = noted  # type: ignore[misc, assignment]
+        setattr(module, name, noted)
 
 
 def texts(postgres: PostgresUnderTest, clickhouse: ClickHouseUnderTest, place: Path) -> None:

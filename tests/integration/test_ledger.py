@@ -467,9 +467,9 @@ def _publishing(active: builders.Activated) -> tuple[str, LedgerJournal]:
         ("CLOSING", "UPDATE dpone.principal SET state = 4", "principal_evidence"),
         ("READY", "UPDATE dpone.dispatch SET statement = 'other'", "dispatch_transition"),
         ("READY", "UPDATE dpone.attempt SET fenced = '1'; UPDATE dpone.attempt SET fenced = '0'", "attempt_immutable"),
-        ("READY", "UPDATE dpone.attempt SET outcome_sha256 = attempt_sha256", "attempt_proofs"),
+        ("READY", "UPDATE dpone.attempt SET outcome_sha256 = (SELECT release_sha256 FROM dpone.activation)", "attempt_proofs"),
         ("READY", "UPDATE dpone.guard SET owner_sha256 = NULL", "guard_release"),
-        ("READY", "UPDATE dpone.guard SET enrolment_sha256 = guard_id", "guard_held"),
+        ("READY", "UPDATE dpone.guard SET enrolment_sha256 = (SELECT release_sha256 FROM dpone.activation)", "guard_held"),
     ],
 )  # fmt: skip
 def test_the_database_refuses_every_step_that_is_not_next(

@@ -106,7 +106,7 @@ def _in_files(profile: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("profile", ["store", "trust", "registration"])
+@pytest.mark.parametrize("profile", list(INVENTORY))
 def test_every_case_of_the_inventory_has_its_one_test(profile: str) -> None:
     assert sorted(_in_files(profile)) == sorted(INVENTORY[profile])
 
