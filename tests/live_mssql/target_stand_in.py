@@ -114,6 +114,8 @@ REWRITES: Final[tuple[tuple[str, str, str], ...]] = (
     ("the SID of a login", re.escape("u.principal_id = 1 AND r.name = N'db_owner' AND u.sid = SUSER_SID({controller})"),
      "u.name = N'dbo' AND r.name = N'db_owner'"),
     ("the SID of a login", re.escape("SUBSTRING(u.sid, 1, 4) = 0x64706F6E"), "1 = 1"),
+    ("hexadecimal text of bytes", r"CONVERT\(varbinary\(max\), (\[(?:[^\]]|\]\])+\]), 2\)",
+     r"CAST(pg_catalog.decode(CAST(\1 AS text), CAST('hex' AS text)) AS varbinary(max))"),
     ("transaction numbers", re.escape("CURRENT_TRANSACTION_ID()"), "pg_catalog.txid_current()"),
     ("hexadecimal text of bytes", r",\s+CONSTRAINT gate_name_of_sid CHECK \(.*\)", ""),
     ("the SID of a login", re.escape(_OURS), "s.login_name = {name}"),

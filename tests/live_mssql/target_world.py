@@ -128,7 +128,7 @@ class MssqlWorld(SchemaWorld):
 
     def target(self, port: int | None = None, policy: Any = None) -> MssqlTarget:
         return MssqlTarget(
-            self.control(port), policy or MssqlGatePolicy(quiet_timeout=10.0), stand_in=self.mssql.stand_in
+            self.control(port), policy or MssqlGatePolicy(quiet_timeout=60.0), stand_in=self.mssql.stand_in
         )
 
     def gate(self, attempt: str, *, port: int | None = None, ledger_port: int | None = None,

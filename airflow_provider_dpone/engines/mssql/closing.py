@@ -167,8 +167,8 @@ class MssqlClosing(Closing[MssqlSession]):
             left = [f"{len(sessions)} session(s)"] if sessions else []
             left += [f"a transaction of {who}" if who != "none" else "a transaction without a session" for who in whose]
             left += [f"{orphans} lock(s) without a session"] if orphans else []
+            self._end_sessions(session)  # before the time is up or not: the next closing finds less
             self._require_time(f"there is still {', '.join(left)} in the database")
-            self._end_sessions(session)
             time.sleep(TICK)
 
     def _end_sessions(self, session: MssqlSession) -> None:
