@@ -171,6 +171,7 @@ class Shares:
             and summary["sweep"]["runs"] == summary["sweep"]["planned"] > 0
             and readers["errors"] == readers["mixed"] == readers["empty"] == zombies["succeeded"] == 0
             and readers["polls"] > 0
+            and summary["schedules"] >= sum(amount.schedules for amount in self.amounts.values()) // self.shards
             and zombies["tried"] >= sum(amount.zombies for amount in self.amounts.values()) * 0.9 // self.shards
         )
 
