@@ -68,7 +68,7 @@ class Readers:
                 print(f"reader: {error!r}", flush=True)
                 seen["errors"] += 1
             seen["polls"] += 1
-            time.sleep(0.02)
+            time.sleep(0.1)
         self.place.write_text(json.dumps(seen))
         os._exit(0)
 
