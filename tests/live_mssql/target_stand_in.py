@@ -15,6 +15,7 @@ import pytest
 from airflow_provider_dpone.engines.mssql import (
     aggregates,
     control,
+    gate,
     install,
     json_rows,
     load_writer,
@@ -27,6 +28,7 @@ from airflow_provider_dpone.engines.mssql import (
 from airflow_provider_dpone.engines.mssql.scripts import statement
 from airflow_provider_dpone.engines.mssql.target_types import MssqlType
 from airflow_provider_dpone.enrolment import mssql as enrolment
+from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
 from airflow_provider_dpone.transfer.target_types import TargetType
 
 NOTHING: Final = "SELECT N'' AS found WHERE 1 = 0"
@@ -200,6 +202,7 @@ def use(patch: pytest.MonkeyPatch, *, exact: bool = False, makers: bool = False)
             _POLICY(session, **rules)
             judged.add(key)
 
+    patch.setattr(gate, "batch", lambda connection, sql: batch(connection, rewritten(sql)))
     for module in (policy, enrolment):
         patch.setattr(module, "require_policy", require_policy)
     patch.setattr(scripts, "parts", lambda file: {**parts(file), **(_MAKERS if makers and "issued" in file else {})})
