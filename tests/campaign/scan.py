@@ -52,8 +52,8 @@ def _rows(connection: psycopg.Connection[Any], file: Any) -> None:
         for (row,) in connection.execute(f"SELECT t::text FROM {table} AS t".encode()):
             file.write(f"{row}\n")
         if table == "dpone.evidence":
-            for (document,) in connection.execute("SELECT convert_from(document, 'UTF8') FROM dpone.evidence"):
-                file.write(f"{document}\n")
+            for (document,) in connection.execute("SELECT document FROM dpone.evidence"):
+                file.write(f"{bytes(document).decode(errors='replace')}\n")
 
 
 def found(passwords: Sequence[Path], names: Sequence[str], roots: Sequence[Path]) -> tuple[int, int, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import time
 import traceback
 from collections import Counter
@@ -171,7 +172,8 @@ class Shares:
             and summary["sweep"]["runs"] == summary["sweep"]["planned"] > 0
             and readers["errors"] == readers["mixed"] == readers["empty"] == zombies["succeeded"] == 0
             and readers["polls"] > 0
-            and zombies["tried"] >= sum(amount.zombies for amount in self.amounts.values()) * 0.9 // self.shards
+            and summary["schedules"] >= sum(amount.schedules for amount in self.amounts.values()) // self.shards
+            and zombies["tried"] * self.shards >= sum(amount.zombies for amount in self.amounts.values()) * 3 // 4
         )
 
 
@@ -223,11 +225,12 @@ def _forked(work: Callable[[], dict[str, Any]], place: Path) -> int:
 @contextmanager
 def _output(log: Path) -> Iterator[None]:
     """Everything this process and its children say goes to a file, as it would to a task log."""
-    with log.open("ab", buffering=0) as output:
+    with log.open("a", buffering=1) as output:
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
-    logging.basicConfig(level=logging.INFO, force=True)
-    yield
+        sys.stdout = sys.stderr = output
+        logging.basicConfig(level=logging.INFO, force=True, stream=output)
+        yield
 
 
 def tails(folder: Path, shares: Sequence[str], lines: int = 30) -> str:

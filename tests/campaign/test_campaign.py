@@ -20,8 +20,8 @@ FULL = os.environ.get("DPONE_CAMPAIGN") == "full"
 SECONDS = float(os.environ.get("DPONE_CAMPAIGN_SECONDS", "18000" if FULL else "1500"))
 ONLY = os.environ.get("DPONE_CAMPAIGN_ONLY", "")
 AMOUNTS = {
-    "snapshot": Amount(processes=2, pairs=0 if FULL else 100, zombies=104, schedules=60 if FULL else 12),
-    "load": Amount(processes=2, pairs=0 if FULL else 100, zombies=104, schedules=60 if FULL else 12),
+    "snapshot": Amount(processes=2, pairs=0 if FULL else 100, zombies=120, schedules=60 if FULL else 12),
+    "load": Amount(processes=2, pairs=0 if FULL else 100, zombies=120, schedules=60 if FULL else 12),
     "dbt": Amount(processes=2 if FULL else 1, pairs=0 if FULL else 24, zombies=12),
 }
 CELLS = (os.environ.get("DPONE_CAMPAIGN_CELLS") or ",".join(AMOUNTS)).split(",")
@@ -52,6 +52,7 @@ def test_every_fault_ends_in_exactly_one_effect_and_nothing_left_open(
     assert summary["violations"] == []
     assert leaks == []
     assert (made > 0, places > 0) == (True, True)
+    assert all((tmp_path / f"{name}.log").stat().st_size > 0 for name in names)
     assert passed, summary
 
 

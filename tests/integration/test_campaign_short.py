@@ -32,6 +32,7 @@ def test_some_faults_of_every_cell_end_in_exactly_one_effect(
     made, places, leaks = scan.found(
         [tmp_path / f"{cell}-0.passwords" for cell in AMOUNTS], ["dpone_ingest_", "dpone_w_"], [tmp_path]
     )
+    assert all((tmp_path / f"{cell}-0.log").stat().st_size > 0 for cell in AMOUNTS)
     assert leaks == []
     assert made > 0
     assert places > 0

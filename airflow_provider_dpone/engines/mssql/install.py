@@ -6,14 +6,16 @@ The runtime never installs; it compares what is there with the fingerprint taken
 from __future__ import annotations
 
 from importlib import resources
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.engines.mssql import scripts
-from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession
 from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.errors import GateRefused, TargetUnsupported
 from airflow_provider_dpone.ledger.dialects.mssql import batches
+
+if TYPE_CHECKING:  # the driver is not needed to render
+    from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession
 
 GATE_SCHEMA: Final = "dpone_gate"
 WRITER_ROLE: Final = "dpone_writer"
