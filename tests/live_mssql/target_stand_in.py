@@ -159,6 +159,7 @@ _RUN: Final = control.MssqlSession._run
 _MAKERS: Final = {
     "server_role": "SELECT N'' AS name WHERE LEN(?) < 0",
     "role": "SELECT N'dpone_writer' AS name WHERE LEN(?) > 0",
+    "database_user": "SELECT SUBSTRING(p.name, 9, 32) AS sid, N'S', N'mart' FROM sys.server_principals AS p WHERE p.name = ?",
     "grant": "SELECT N'database' AS kind, DB_NAME() AS place, N'CONNECT' AS p, N'false' AS g WHERE LEN({user}) > 0",
 }
 _LAYOUT: Final = install.layout
@@ -179,6 +180,7 @@ def use(patch: pytest.MonkeyPatch, *, exact: bool = False, makers: bool = False)
         sql = rewritten(sql)
         if makers:
             sql = sql.replace("ALTER ROLE [dpone_writer] ADD", "ALTER SERVER ROLE sysadmin ADD")
+            sql = re.sub(r"\ACREATE USER \[dpone_w_.*", "SELECT 1", sql)  # it is dbo then
         if "{user}" in sql:
             sql, values = sql.replace("{user}", scripts.literal(values[0])), ()
         dropped = re.fullmatch(r"DROP USER \[(dpone_w_\w+)\]", sql)
