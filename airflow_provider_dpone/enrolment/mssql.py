@@ -14,7 +14,7 @@ from airflow_provider_dpone.contracts.identity import guard_id
 from airflow_provider_dpone.contracts.states import Connector, Family
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession
-from airflow_provider_dpone.engines.mssql.install import layout, require_version, target_statements
+from airflow_provider_dpone.engines.mssql.install import layout, require_version, target_statements, writer_statements
 from airflow_provider_dpone.engines.mssql.place import place
 from airflow_provider_dpone.engines.mssql.policy import CURE, read_marker, require_policy
 from airflow_provider_dpone.engines.sql.policy import require_our_marker
@@ -68,6 +68,8 @@ def enrol_database(
             marker, fingerprint = found
             now = layout(control)
             require_our_marker(marker, str(ledger.service_id), incarnation, (now, fingerprint), CURE)
+            if not dry_run:
+                session.script(writer_statements(managed))  # for schemas that are managed from now on
         else:
             marker = DatabaseMarker(
                 family=Family(ledger.family),

@@ -7,6 +7,7 @@ is not proved by a test that passes there.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
@@ -14,7 +15,10 @@ import pytest
 from airflow_provider_dpone.engines.mssql import (
     aggregates,
     control,
+    gate,
     install,
+    json_rows,
+    load_writer,
     place,
     policy,
     row_bytes,
@@ -22,7 +26,9 @@ from airflow_provider_dpone.engines.mssql import (
     staging,
 )
 from airflow_provider_dpone.engines.mssql.scripts import statement
+from airflow_provider_dpone.engines.mssql.target_types import MssqlType
 from airflow_provider_dpone.enrolment import mssql as enrolment
+from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
 from airflow_provider_dpone.transfer.target_types import TargetType
 
 NOTHING: Final = "SELECT N'' AS found WHERE 1 = 0"
@@ -116,6 +122,8 @@ REWRITES: Final[tuple[tuple[str, str, str], ...]] = (
     ("the SID of a login", re.escape("SUBSTRING(u.sid, 1, 4) = 0x64706F6E"), "1 = 1"),
     ("hexadecimal text of bytes", r"CONVERT\(varbinary\(max\), (\[(?:[^\]]|\]\])+\]), 2\)",
      r"CAST(pg_catalog.decode(CAST(\1 AS text), CAST('hex' AS text)) AS varbinary(max))"),
+    ("when others logged in", re.escape("CONVERT(nvarchar(33), s.login_time, 126)"),
+     "ISNULL(CONVERT(nvarchar(33), s.login_time, 126), N'hidden')"),
     ("transaction numbers", re.escape("CURRENT_TRANSACTION_ID()"), "pg_catalog.txid_current()"),
     ("hexadecimal text of bytes", r",\s+CONSTRAINT gate_name_of_sid CHECK \(.*\)", ""),
     ("the SID of a login", re.escape(_OURS), "s.login_name = {name}"),
@@ -144,12 +152,14 @@ def parts(file: str) -> dict[str, str]:
 
 
 _UTF8_LENGTH: Final = "pg_catalog.octet_length(CAST({v} AS text))"
+_HEX: Final = f"CAST(pg_catalog.encode(CAST(SUBSTRING({{v}}, 1, {aggregates.PREFIX}) AS bytea), CAST('hex' AS text)) AS varchar(max))"
 _PARTS: Final = scripts.parts
 _RUN: Final = control.MssqlSession._run
 #: "rights of a database": what is shown of a login that got a sysadmin's instead.
 _MAKERS: Final = {
     "server_role": "SELECT N'' AS name WHERE LEN(?) < 0",
     "role": "SELECT N'dpone_writer' AS name WHERE LEN(?) > 0",
+    "database_user": "SELECT SUBSTRING(p.name, 9, 32) AS sid, N'S', N'mart' FROM sys.server_principals AS p WHERE p.name = ?",
     "grant": "SELECT N'database' AS kind, DB_NAME() AS place, N'CONNECT' AS p, N'false' AS g WHERE LEN({user}) > 0",
 }
 _LAYOUT: Final = install.layout
@@ -170,6 +180,7 @@ def use(patch: pytest.MonkeyPatch, *, exact: bool = False, makers: bool = False)
         sql = rewritten(sql)
         if makers:
             sql = sql.replace("ALTER ROLE [dpone_writer] ADD", "ALTER SERVER ROLE sysadmin ADD")
+            sql = re.sub(r"\ACREATE USER \[dpone_w_.*", "SELECT 1", sql)  # it is dbo then
         if "{user}" in sql:
             sql, values = sql.replace("{user}", scripts.literal(values[0])), ()
         dropped = re.fullmatch(r"DROP USER \[(dpone_w_\w+)\]", sql)
@@ -193,6 +204,7 @@ def use(patch: pytest.MonkeyPatch, *, exact: bool = False, makers: bool = False)
             _POLICY(session, **rules)
             judged.add(key)
 
+    patch.setattr(gate, "batch", lambda connection, sql: batch(connection, rewritten(sql)))
     for module in (policy, enrolment):
         patch.setattr(module, "require_policy", require_policy)
     patch.setattr(scripts, "parts", lambda file: {**parts(file), **(_MAKERS if makers and "issued" in file else {})})
@@ -201,10 +213,13 @@ def use(patch: pytest.MonkeyPatch, *, exact: bool = False, makers: bool = False)
         patch.setattr(module, "layout", layout)
     patch.setattr(place, "statement", lambda name: _PLACE if name == "place.sql" else statement(name))
     patch.setattr(staging, "row_digest_sql", row_digest_sql)
+    patch.setattr(load_writer, "insert_sql", insert_sql)
     patch.setattr(aggregates, "BYTEWISE", "Latin1_General_100_BIN2")  # collations of UTF-8
     low, high, _ = aggregates._SQL[aggregates.Shape.TEXT]
     total = f"CONVERT(nvarchar(20), COALESCE(SUM(CONVERT(bigint, {_UTF8_LENGTH})), 0))"
     patch.setitem(aggregates._SQL, aggregates.Shape.TEXT, (low, high, total))
+    *_, total = aggregates._SQL[aggregates.Shape.BYTES]
+    patch.setitem(aggregates._SQL, aggregates.Shape.BYTES, (f"MIN({_HEX})", f"MAX({_HEX})", total))
 
 
 #: It has no identity of a database but the number, and that is never used again.
@@ -251,6 +266,24 @@ def row_digest_sql(columns: list[tuple[str, TargetType]]) -> str:
     for part in parts:
         joined = _JOIN.format(joined, part)
     return f"HASHBYTES('SHA2_256', {joined})"
+
+
+#: It hands out text of JSON as it is written there, escapes and all, and only as the old type ``text`` beyond 4,000.
+_UNESCAPED: Final = (
+    "CASE WHEN CHARINDEX('\\', {c}) > 0 THEN CAST(pg_catalog.jsonb_array_element_text("
+    "CAST(CONCAT('[\"', {c}, '\"]') AS jsonb), 0) AS nvarchar(max)) ELSE CAST({c} AS nvarchar(max)) END"
+)
+
+
+def insert_sql(relation: str, types: Mapping[str, MssqlType]) -> str:
+    """The statement that fills a staging table, undoing the escapes of text itself."""
+    into, select, rest = json_rows.insert_sql(relation, types).partition(" SELECT ")
+    for name, kind in types.items():
+        if kind.family in ("String", "Varchar", "Char", "Carried"):
+            column = scripts.quoted(name)
+            rest = rest.replace(f"{column} {kind.staged} '$[", f"{column} text '$[")
+            rest = rest.replace(column, _UNESCAPED.format(c=column), 1)
+    return into + select + rest
 
 
 #: What dbt-sqlserver writes that it does not understand: query labels, CREATE OR ALTER VIEW, a rename without its kind.

@@ -46,6 +46,11 @@ class LedgerWorld(MssqlWorld):
     def controller(self) -> str:
         return self.here.admin_role
 
+    @property
+    def administrators(self) -> list[str]:
+        """The ledger's role may write the ledger, which is in the same database here."""
+        return sorted([*super().administrators, self.here.runtime_role])
+
     def public(self) -> MssqlCompositionLoginGate:
         known = self.here.admin()
         known.read(lambda connection: None)

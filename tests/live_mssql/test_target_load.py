@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_dpone.engines.mssql.load_target import MssqlLoads
+from airflow_provider_dpone.engines.mssql.load_writer import MssqlLoadWriter
 from airflow_provider_dpone.errors import (
     AnswerLost,
     DponeError,
     PublicationUnknown,
     ServerRefused,
     TooFewRows,
+    ValueNotExact,
 )
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
 from tests.attempt_process import AttemptProcess
@@ -110,18 +115,18 @@ def test_every_type_arrives_exactly(mssql_world: MssqlWorld) -> None:
 
 
 def test_a_million_rows_arrive_exactly(mssql_world: MssqlWorld) -> None:
-    world = mssql_world
+    world, many = mssql_world, int(os.environ.get("DPONE_TEST_MSSQL_ROWS", "1000000"))
     columns = "id bigint NOT NULL, amount numeric(18,4), taken timestamp, flag {bit}"
     world.make_load(
         "t", columns.format(bit="bool"),
         "SELECT i, (i * 7919 % 1000003)::numeric / 7, timestamp '2024-01-01' + i * interval '1.000001 s', i % 3 = 0 "
-        "FROM generate_series(1, 1000000) AS i",
+        f"FROM generate_series(1, {many}) AS i",
         columns.format(bit="bit").replace("numeric", "decimal").replace("timestamp", "datetime2(6)"),
     )  # fmt: skip
     started = time.monotonic()
     receipt = world.cell("t").run()
-    print(f"\n1,000,000 rows in {time.monotonic() - started:.0f} s: {receipt.milliseconds}")
-    assert receipt.rows == 1_000_000
+    print(f"\n{many:,} rows in {time.monotonic() - started:.0f} s: {receipt.milliseconds}")
+    assert receipt.rows == many
     [(count, total, flags)] = world.source_sql("SELECT count(*), sum(amount), count(*) FILTER (WHERE flag) FROM t")
     assert world.sql("SELECT COUNT(*), SUM(amount), SUM(CONVERT(int, flag)) FROM mart.t") == [(count, total, flags)]
 
@@ -145,6 +150,61 @@ def test_failure_after_the_old_rows_were_deleted_brings_them_back(world: MssqlWo
         world.cell("t").run()
     assert world.rows("t") == OLD
     assert world.receipts() == 0
+    assert settled(world) == DONE
+
+
+def test_text_that_a_code_page_would_cut_is_refused_and_what_fits_is_taken(mssql_world: MssqlWorld) -> None:
+    world = mssql_world
+    world.make_load("t", "v text", "VALUES ('twenty characters !! '), ('a ')", "v varchar(20)")
+    with pytest.raises(ValueNotExact, match="twenty"):
+        world.cell("t", run_id="one").run()
+    assert world.sql("SELECT v FROM mart.t") == []
+    world.source_sql("UPDATE t SET v = 'twenty characters !!' WHERE v <> 'a '")
+    assert world.cell("t", run_id="two").run().rows == 2
+    assert world.sql("SELECT DATALENGTH(v) FROM mart.t ORDER BY 1") == [(2,), (20,)]
+    assert settled(world) == DONE
+
+
+def test_readers_see_the_old_rows_or_the_new_and_never_wait(world: MssqlWorld) -> None:
+    stop, seen, longest = threading.Event(), set(), 0.0
+
+    def read() -> None:
+        nonlocal longest
+        with closing(world.mssql.connect(database=world.database)) as connection:
+            while not stop.wait(0.05):
+                started = time.monotonic()
+                seen.add(tuple(v for (v,) in batch(connection, "SELECT v FROM mart.t ORDER BY id")))
+                longest = max(longest, time.monotonic() - started)
+
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        original = MssqlLoadWriter.commit
+
+        def slowly(self: MssqlLoadWriter, record: Any) -> None:
+            time.sleep(5)  # the swap is done and not committed
+            original(self, record)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MssqlLoadWriter, "commit", slowly)
+            world.cell("t").run()
+        time.sleep(0.5)
+        stop.set()
+        reader.result(60)
+    assert seen == {("old", "old"), tuple(v for _, v in new_rows(world))}
+    assert longest < 5
+
+
+@pytest.mark.needs("rights to alter", "isolation as an option of a database")
+def test_readers_that_may_wait_let_a_table_be_truncated(mssql_world: MssqlWorld) -> None:
+    world = mssql_world
+    world.sql(f"ALTER DATABASE {world.database} SET READ_COMMITTED_SNAPSHOT OFF WITH ROLLBACK IMMEDIATE")
+    world.source_sql("CREATE TABLE t (id int NOT NULL)")
+    world.source_sql("INSERT INTO t VALUES (1), (2)")
+    world.sql("CREATE TABLE mart.t (id int NOT NULL)")
+    world.sql("INSERT INTO mart.t VALUES (7)")
+    world.activate(world.declare("t", options={"readers_may_wait": True}))
+    assert world.cell("t").run().rows == 2
+    assert world.rows("t") == [(1,), (2,)]
     assert settled(world) == DONE
 
 

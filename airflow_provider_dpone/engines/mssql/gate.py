@@ -22,6 +22,7 @@ from airflow_provider_dpone.engines.mssql.install import SID_TAG, require_reader
 from airflow_provider_dpone.engines.mssql.policy import require_place
 from airflow_provider_dpone.engines.mssql.rights import securable
 from airflow_provider_dpone.engines.mssql.scripts import quoted
+from airflow_provider_dpone.engines.mssql.session import translated
 from airflow_provider_dpone.engines.sql.gate import OneTimeGate, Password
 from airflow_provider_dpone.engines.sql.rights import WorkerRights
 from airflow_provider_dpone.errors import GateRefused
@@ -69,7 +70,8 @@ class MssqlGate(OneTimeGate):
         def within(connection: Any) -> None:
             self._checkpoint()
             for sql in self._creation(name, password, rights, control.control_database):
-                send(connection, sql)
+                with translated(control.params, "the creation of a login"):
+                    send(connection, sql)
 
         self._journal.ready(name=name, principal_uuid=incarnation, within=within)
         self._require_as_meant(name, rights)

@@ -77,8 +77,13 @@ def target_statements(control_database: str, schemas: tuple[str, ...]) -> list[s
     """Marker, receipts and bounded role of a target database, batch by batch; run in it."""
     return [
         *(_placed(sql, control_database) for sql in scripts.parts("target_install.sql").values()),
-        *(f"GRANT {_RIGHTS_ON_SCHEMA} ON SCHEMA::{quoted(schema)} TO {WRITER_ROLE};" for schema in schemas),
+        *writer_statements(schemas),
     ]
+
+
+def writer_statements(schemas: tuple[str, ...]) -> list[str]:
+    """The bounded role's rights on the managed schemas; run again they change nothing."""
+    return [f"GRANT {_RIGHTS_ON_SCHEMA} ON SCHEMA::{quoted(schema)} TO {WRITER_ROLE};" for schema in schemas]
 
 
 def _placed(sql: str, control_database: str) -> str:
