@@ -270,10 +270,10 @@ def _fails_after_delete(bulk: Bulk, run_id: str, version: int) -> None:
 
 CASES: dict[str, Callable[[Bulk, str, int], None]] = {
     "plain": _plain,
-    "killed before its commit arrives": _struck("before", [_FAILED, _SUCCEEDED], kill=True),
-    "killed after its commit": _struck("after", [_SUCCEEDED], kill=True),
-    "commit lost": _struck("before", [_FAILED, _SUCCEEDED]),
-    "answer of the commit lost": _struck("after", [_SUCCEEDED]),
-    "zombie whose commit arrives late": _zombie,
-    "fails after the old rows are deleted": _fails_after_delete,
+    "killed_before_its_commit_arrives": _struck("before", [_FAILED, _SUCCEEDED], kill=True),
+    "killed_after_its_commit": _struck("after", [_SUCCEEDED], kill=True),
+    "commit_lost": _struck("before", [_FAILED, _SUCCEEDED]),
+    "answer_of_the_commit_lost": _struck("after", [_SUCCEEDED]),
+    "zombie_whose_commit_arrives_late": _zombie,
+    "fails_after_the_old_rows_are_deleted": _fails_after_delete,
 }

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_dpone.errors import LocalStackFailed
+from airflow_provider_dpone.local.clickhouse.process import ClickHouseProcess
+from airflow_provider_dpone.local.postgres import PostgresServer
 from tests import ledger_database
 from tests.attempt_process import AttemptProcess
 from tests.campaign import report
@@ -42,7 +44,7 @@ class BreakingSnapshots(SnapshotSweep):
             fill(local.directory)
         else:
             local.kill()
-            local.start()
+            start(local)
 
     def _recover(self, what: object, run_id: str, try_number: int) -> dict[str, object]:
         self.lift()
@@ -53,7 +55,7 @@ class BreakingSnapshots(SnapshotSweep):
         local = self.world.clickhouse.local
         assert local is not None
         (local.directory / "ballast").unlink(missing_ok=True)
-        local.start()
+        start(local)
 
 
 def fill(directory: Path) -> None:
@@ -69,14 +71,19 @@ class BreakingLoads(LoadSweep):
     def _act(self, strike: Strike, process: AttemptProcess) -> None:
         server = self.world.postgres.server
         server.kill()
-        deadline = time.monotonic() + 50
-        while server.pid is None:
-            try:
-                server.start()
-            except LocalStackFailed as error:  # its old sessions hold the shared memory until they notice
-                print(f"not yet: {error}", flush=True)
-                if time.monotonic() > deadline:
-                    raise
+        start(server)
+
+
+def start(server: ClickHouseProcess | PostgresServer) -> None:
+    """Start a server that was killed: until its old sessions have noticed, they keep what it needs."""
+    deadline = time.monotonic() + 50
+    while server.pid is None:
+        try:
+            server.start()
+        except LocalStackFailed as error:
+            print(f"not yet: {error}", flush=True)
+            if time.monotonic() > deadline:
+                raise
 
 
 @pytest.fixture
