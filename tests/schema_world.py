@@ -200,14 +200,14 @@ class SchemaWorld:
         finished: Callable[[TaskCoordinates], bool] = lambda coordinates: False,
     ) -> LoadCell:  # fmt: skip
         """A load cell for one task try, wired like the operator wires it; ports lead through a proxy when given."""
+        coordinates = self.coordinates(task, run_id=run_id, try_number=try_number, max_tries=max_tries)
         stop = stop or StopFlag()
         target = self.target(port, policy)
         world = SqlWorld(self.ledger.runtime(ledger_port), target, target.service_id(), stop.check)
         source = self.source
         work = SnapshotWork(
             declaration=self.declarations[task], environment="test",
-            coordinates=self.coordinates(task, run_id=run_id, try_number=try_number, max_tries=max_tries),
-            limits=(limits or SnapshotLimits(max_source_bytes="4 GiB")).effective(), min_rows=min_rows,
+            coordinates=coordinates, limits=(limits or SnapshotLimits(max_source_bytes="4 GiB")).effective(), min_rows=min_rows,
             source=PostgresSource(source if source_port is None else replace(source, port=source_port)), source_schema="public",
             source_name=task,
         )  # fmt: skip

@@ -198,6 +198,7 @@ class SnapshotWorld:
         task_instance_id: str | None = None,
     ) -> SnapshotCell:
         """A cell for one task try, wired like the operator wires it; ports lead through a proxy when given."""
+        instance = task_instance_id or instance_id()  # Airflow gives it before the task says its first word
         stop = stop or StopFlag()
         target = self.target(http_port=http_port, native_port=native_port)
         world = ClickHouseWorld(self.ledger.runtime(ledger_port), target, target.service_id(), stop.check)
@@ -207,7 +208,7 @@ class SnapshotWorld:
             environment="test",
             coordinates=TaskCoordinates(
                 dag_id="dag", run_id=run_id, task_id=table, map_index=-1, try_number=try_number, max_tries=max_tries,
-                task_instance_id=task_instance_id or instance_id(),
+                task_instance_id=instance,
             ),
             limits=(limits or SnapshotLimits(max_source_bytes="4 GiB")).effective(),
             min_rows=min_rows,
