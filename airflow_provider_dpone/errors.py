@@ -152,6 +152,12 @@ class AmbientWriter(Refused):
     code = "DPONE_AMBIENT_WRITER"
 
 
+class TableNotKept(DponeError):
+    """The server said it made a table but does not show the design it was given; the table was dropped again."""
+
+    code = "DPONE_TABLE_NOT_KEPT"
+
+
 class NotEnrolled(Refused):
     """The target or its database carries no marker of this ledger."""
 

@@ -15,11 +15,14 @@ from airflow_provider_dpone.contracts.identity import guard_id
 from airflow_provider_dpone.contracts.ports import ClickHouseControl
 from airflow_provider_dpone.contracts.states import Connector, Family
 from airflow_provider_dpone.engines.clickhouse.catalog import CatalogView, TableFacts, read_catalog, read_tables
+from airflow_provider_dpone.engines.clickhouse.design import render_create
 from airflow_provider_dpone.engines.clickhouse.quoting import identifier, literal, table
 from airflow_provider_dpone.errors import (
     EnrolledElsewhere,
     NotEnrolled,
+    Refused,
     ServerRefused,
+    TableNotKept,
     TargetChanged,
     TargetUnsupported,
 )
@@ -99,6 +102,30 @@ def require_target(control: ClickHouseControl, guard: Guard, *, generation: str 
         require_marker(fresh, enrolment)
         view = read_catalog(fresh, enrolment.marker.database, names, administrators=enrolment.administrators)
     require_as_enrolled(view, guard, generation=generation)
+
+
+def make_generation(control: ClickHouseControl, guard: Guard, generation: str) -> None:
+    """Make an empty table in the target's design, and see both as they should be.
+
+    A server without room on its disk says yes and keeps an empty definition, with which it would not start again
+    (ClickHouse 26.9, tried). Such a table is dropped at once: no login for it exists.
+
+    :raises TableNotKept: the table is not as it was told; it was dropped. :raises Refused: see :func:`require_target`.
+    """
+    database = guard.table.marker.database
+    control.command(render_create(database, generation, guard.table.design))
+    try:
+        require_target(control, guard, generation=generation)
+    except Refused as refusal:
+        with control.fresh() as fresh:
+            kept = read_tables(fresh, database, [generation]).tables.get(generation)
+        if kept is not None and kept.design == guard.table.design:
+            raise
+        control.command(f"DROP TABLE IF EXISTS {table(database, generation)} SYNC")
+        raise TableNotKept(
+            f"ClickHouse said it made {database}.{generation} but does not show the design it was given; dropped "
+            "again. Its disk may be full: make room, then run the task again"
+        ) from refusal
 
 
 def generation_facts(control: ClickHouseControl, guard: Guard, generation: str) -> TableFacts:

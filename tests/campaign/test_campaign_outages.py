@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_dpone.errors import LocalStackFailed
+from airflow_provider_dpone.errors import LocalStackFailed, TableNotKept
 from airflow_provider_dpone.local.clickhouse.process import ClickHouseProcess
 from airflow_provider_dpone.local.postgres import PostgresServer
 from tests import ledger_database
@@ -138,6 +138,25 @@ def test_a_server_that_dies_or_has_no_disk_left_loses_and_doubles_nothing(
     assert violations == []
     assert len(by_kind) == len(_KINDS)
     assert snapshots.missed + loads.missed < sum(by_kind.values()) // 4
+
+
+def test_a_full_disk_leaves_no_table_that_keeps_the_server_from_starting(
+    own_clickhouse: ClickHouseUnderTest, own_postgres: PostgresUnderTest
+) -> None:
+    world = SnapshotWorld(own_clickhouse, own_postgres, ledger_database.create(own_postgres.superuser))
+    world.pg("CREATE TABLE orders (id bigint NOT NULL)")
+    world.pg("INSERT INTO orders VALUES (1), (2)")
+    world.ch(f"CREATE TABLE {world.database}.orders (id Int64) ENGINE = MergeTree ORDER BY id")
+    world.activate("orders")
+    local = own_clickhouse.local
+    assert local is not None
+    fill(local.directory)
+    with pytest.raises(TableNotKept):
+        world.cell("orders").run()
+    (local.directory / "ballast").unlink()
+    local.kill()
+    start(local)
+    assert world.cell("orders", try_number=2).run().rows == 2
 
 
 def _snapshot_strikes(sweep: Sweep) -> list[Strike]:

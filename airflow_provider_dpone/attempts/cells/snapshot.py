@@ -28,14 +28,18 @@ from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import DispatchState, PublicationState, Purpose
 from airflow_provider_dpone.engines.clickhouse.aggregates import read_aggregates
 from airflow_provider_dpone.engines.clickhouse.content import read_content
-from airflow_provider_dpone.engines.clickhouse.design import render_create
 from airflow_provider_dpone.engines.clickhouse.executor import ClickHouseExchangeExecutor
 from airflow_provider_dpone.engines.clickhouse.observer import SnapshotCatalog
 from airflow_provider_dpone.engines.clickhouse.quoting import identifier, table
 from airflow_provider_dpone.engines.clickhouse.rights import ingest_rights, publisher_rights
 from airflow_provider_dpone.engines.clickhouse.storage import Storage, read_storage
 from airflow_provider_dpone.engines.clickhouse.wire import HttpDispatch
-from airflow_provider_dpone.enrolment.clickhouse import generation_facts, require_marker, require_target
+from airflow_provider_dpone.enrolment.clickhouse import (
+    generation_facts,
+    make_generation,
+    require_marker,
+    require_target,
+)
 from airflow_provider_dpone.errors import (
     AnswerLost,
     CeilingExceeded,
@@ -151,8 +155,7 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
         generation = generation_name(attempt)
         with steps("generation", f"building generation {admissible.database}.{generation}"):
             retained = world.retained(guard.guard_id, guard.table, but=generation)
-            world.target.control.command(render_create(admissible.database, generation, guard.table.design))
-            require_target(world.target.control, guard, generation=generation)
+            make_generation(world.target.control, guard, generation)
         copied = self._copy(admissible, conversion, generation, retained)
         with steps("reconcile", "reconciling source and generation in two independent ways"):
             record = self._seal(admissible, conversion, generation, retained, copied)
