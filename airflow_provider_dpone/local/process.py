@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,8 @@ class Process:
                 return
             os.kill(self.pid, attempt)
             if wait_for(lambda: not self.alive, wait):
+                with suppress(ChildProcessError):  # somebody else's child
+                    os.waitpid(self.pid, os.WNOHANG)  # until then its pid is taken: PostgreSQL would not start again
                 return
         raise TimeoutError(f"process {self.pid} does not end")
 

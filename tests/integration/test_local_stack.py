@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import secrets
@@ -185,3 +186,15 @@ def test_postgres_starts_again_with_a_stale_pid_file(tmp_path: Path) -> None:
     finally:
         server.stop()
     assert server.pid is None
+
+
+def test_a_killed_server_starts_again_however_long_its_starter_is_remembered(tmp_path: Path) -> None:
+    """A killed child nobody waited for keeps its pid, and PostgreSQL takes that pid for a running server."""
+    server = PostgresServer(tmp_path / "postgres")
+    gc.disable()
+    try:
+        for _ in range(2):
+            server.start()
+            server.kill()
+    finally:
+        gc.enable()
