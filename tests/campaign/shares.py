@@ -104,7 +104,8 @@ def run_share(
         "cell": cell,
         "planned": len(wanted),
         "runs": len(done),
-        "missed": sweep.missed,
+        "missed": len(sweep.missed),
+        "missed_at": sweep.missed,
         "kinds": Counter(strike.kind for strike in done),
         "struck": [(s.end, s.number, s.label, s.kind) for s in done],
         "violations": sweep.violations + explored["violations"],
@@ -160,6 +161,7 @@ class Shares:
             "schedules": self.total("schedules"),
             "readers": {key: self.total("readers", key) for key in ("polls", "errors", "mixed", "empty")},
             "violations": violations,
+            "missed_at": [f"{share['cell']}: {where}" for share in self.found for where in share["missed_at"]],
         }
 
     def complete(self) -> bool:

@@ -90,7 +90,8 @@ class Sweep:
     version: int = 0
     zombies: int = 0
     zombies_succeeded: int = 0
-    missed: int = 0
+    missed: list[str] = field(default_factory=list)
+    """Strikes of attempts that never said the message."""
     violations: list[str] = field(default_factory=list)
     done: ClassVar[str]
     """State of the receipt of an attempt that did its work."""
@@ -141,7 +142,8 @@ class Sweep:
         run_id = f"run-{self.version}"
         worker = self._begin(strike, run_id, 1)
         ended = self._watch(worker)
-        self.missed += not worker.reached.is_set()
+        if not worker.reached.is_set():
+            self.missed.append(str(strike))
         worker.heal()
         if ended.get("state") != self.done:
             ended = self._recover(strike, run_id, 2)
@@ -161,7 +163,7 @@ class Sweep:
             if worker.reached.is_set():
                 asleep.append(worker)
             else:
-                self.missed += 1
+                self.missed.append(f"try {number} of a chain: {strike}")
         if ended.get("state") != self.done:
             ended = self._recover(what, run_id, len(strikes) + 1)
         self._wake(what, asleep)
