@@ -22,7 +22,7 @@ def world(mssql_world: MssqlWorld) -> MssqlWorld:
     """A source of many rows and a target that holds one old row."""
     mssql_world.make_load(
         "t", COLUMNS.format(bit="bool"),
-        "SELECT i, (i * 7919 % 1000003)::numeric / 7, timestamp '2024-01-01' + i * interval '1.000001 s', i % 3 = 0 "
+        "SELECT i, (i::bigint * 7919 % 1000003)::numeric / 7, timestamp '2024-01-01' + i * interval '1.000001 s', i % 3 = 0 "
         f"FROM generate_series(1, {MANY}) AS i",
         COLUMNS.format(bit="bit").replace("numeric", "decimal").replace("timestamp", "datetime2(6)"),
     )  # fmt: skip
