@@ -20,6 +20,7 @@ INVENTORY: Final[dict[str, tuple[str, ...]]] = {
     "registration": tuple(f"R{n}" for n in range(1, 19)),
 }
 MOST: Final = 8
+STAND_IN: Final = "stand-in: no evidence of SQL Server"
 _NUMBER: Final = re.compile(r"\[SQL Server\][^\[\]]{0,2000}? \((\d{1,5})\)")
 _WORD: Final = re.compile(r"\b(?:DPONE_[A-Z_]{1,60}|login_database_policy_[a-z_]{1,40}|control_operation_unknown)\b")
 _CASE: Final = re.compile(r"[A-Z]\d{1,2}")
@@ -63,11 +64,8 @@ def judge(profile: str, cases: Sequence[Case], *, cleaned: bool, unchanged: bool
         reasons += [f"{outcome} {c.case_id}" for c in cases if c.outcome == outcome and c.case_id in expected]
     reasons += [] if cleaned else ["cleanup"]
     reasons += [] if unchanged else ["source changed"]
-    if reasons:
-        return Verdict("FAIL", tuple(reasons), tuple(cases))
-    return Verdict("STAND_IN", ("stand-in: no evidence of SQL Server",), tuple(cases)) if stand_in else Verdict(
-        "PASS", (), tuple(cases)
-    )  # fmt: skip
+    status = "FAIL" if reasons else "STAND_IN" if stand_in else "PASS"
+    return Verdict(status, tuple(([STAND_IN] if stand_in else []) + reasons), tuple(cases))
 
 
 def read_junit(raw: bytes) -> list[Case]:

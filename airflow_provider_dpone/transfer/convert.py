@@ -23,6 +23,7 @@ import pyarrow as pa
 from airflow_provider_dpone.contracts.columns import SourceColumn, SourceTable, ValueKind
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign
 from airflow_provider_dpone.errors import DesignMismatch, TypeNotMapped, ValueNotExact
+from airflow_provider_dpone.transfer.digest import ByteOrder
 from airflow_provider_dpone.transfer.rowbinary import EncodedRows, encode_rows
 from airflow_provider_dpone.transfer.target_types import UTC_ZONES, TargetType, parse_type
 from airflow_provider_dpone.transfer.values import CONVERTERS, Converter, Unfit, convert_list, storage_of
@@ -41,6 +42,8 @@ class TypeSystem:
     encode: Callable[[pa.RecordBatch, Sequence[TargetType]], EncodedRows]
     nullable_type: str
     """How a type that takes NULL is written, over ``{type}``; for advice."""
+    digest_order: ByteOrder = "little"
+    """How the target's server reads the digest of a row as a number."""
 
 
 CLICKHOUSE: Final = TypeSystem(

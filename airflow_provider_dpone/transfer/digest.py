@@ -2,12 +2,14 @@
 
 It does not depend on the order of rows, sees duplicates and NULLs, and each target computes it itself: ClickHouse as
 ``count(), sum(reinterpretAsUInt256(SHA256(formatRow('RowBinary', ...))))``, PostgreSQL from its types' send functions.
+Which end of a digest counts least is the target's: what its server reads as a number at the least cost.
 """
 
 from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +18,17 @@ from airflow_provider_dpone.contracts.publication import Content
 from airflow_provider_dpone.transfer.rowbinary import EncodedRows
 
 _MODULUS = 2**256
+ByteOrder = Literal["little", "big"]
 
 
 class DigestBuilder:
-    """Adds encoded rows; :meth:`content` may be asked at any time."""
+    """Adds encoded rows; :meth:`content` may be asked at any time.
 
-    def __init__(self) -> None:
+    :param order: how the 32 bytes of a row's digest are read as a number.
+    """
+
+    def __init__(self, order: ByteOrder = "little") -> None:
+        self._big = order == "big"
         self._rows = 0
         self._sum = 0
 
@@ -47,9 +54,9 @@ class DigestBuilder:
 
     def add_digests(self, digests: npt.NDArray[np.uint8]) -> None:
         """Add rows by their 32-byte digests, one after another."""
-        # A digest is a little-endian number of eight 32-bit lanes; sums of lanes cannot overflow 64 bits.
-        lanes = np.ascontiguousarray(digests).view("<u4").reshape(-1, 8)
-        total = lanes.sum(axis=0, dtype=np.uint64)
+        # A digest is a number of eight 32-bit lanes; sums of lanes cannot overflow 64 bits.
+        lanes = np.ascontiguousarray(digests).view(">u4" if self._big else "<u4").reshape(-1, 8)
+        total = lanes.sum(axis=0, dtype=np.uint64)[:: -1 if self._big else 1]
         self._sum += sum(int(lane) << (32 * i) for i, lane in enumerate(total))
         self._rows += len(lanes)
 

@@ -117,7 +117,7 @@ class _Run:
         self.meter = meter
         self.stop = stop
         self.progress = progress
-        self.digest = DigestBuilder()
+        self.digest = DigestBuilder(conversion.system.digest_order)
         self.started = time.monotonic()
         self.ended = threading.Event()
         self.error: BaseException | None = None

@@ -88,11 +88,13 @@ def test_a_drifted_catalog_registers_nothing(authority: AuthorityWorld) -> None:
     cases.a_drifted_catalog_registers_nothing(authority)
 
 
+@pytest.mark.needs("bulk import", "EXECUTE AS", "tokens of a login")
 @pytest.mark.case("R17")
 def test_a_restricted_login_is_restricted_because_it_is_refused(authority: AuthorityWorld) -> None:
     cases.a_restricted_login_is_restricted_because_it_is_refused(authority)
 
 
+@pytest.mark.needs("options of a session that are enforced")
 @pytest.mark.case("R18")
 def test_session_options_are_enforced(authority: AuthorityWorld) -> None:
     cases.session_options_are_enforced(authority)

@@ -88,9 +88,14 @@ def test_text_is_kept_whatever_it_holds(database: MssqlSourceDatabase, engine: E
 
 
 def test_names_are_taken_as_they_are(database: MssqlSourceDatabase, engine: Engine) -> None:
-    database.run("CREATE TABLE dbo.[größe] ([order by] int, [größe] int)", "INSERT INTO dbo.[größe] VALUES (1, 2)")
-    copy(database.source(), engine, "größe", {"order by": "Nullable(Int32)", "größe": "Nullable(Int32)"})
+    database.run(
+        "CREATE TABLE dbo.[größe] ([order by] int, [größe] int, [ñ] nvarchar(max))",
+        "INSERT INTO dbo.[größe] VALUES (1, 2, N'量')",
+    )
+    columns = {"order by": "Nullable(Int32)", "größe": "Nullable(Int32)", "ñ": "Nullable(String)"}
+    copy(database.source(), engine, "größe", columns)
     assert engine.values("größe", "`größe`") == [2]
+    assert engine.values("größe", "`ñ`") == ["量"]
 
 
 def test_an_empty_table_is_a_snapshot(database: MssqlSourceDatabase, engine: Engine) -> None:

@@ -94,3 +94,21 @@ def test_a_failed_model_fails_the_attempt_and_what_was_left_is_tidied(world: Mss
     assert world.relations() == {"first": "U"}
     assert world.sql("SELECT id FROM mart.first") == [(1,)]
     assert world.roles() == []
+
+
+def test_a_failed_test_fails_the_attempt_and_what_was_built_stays(world: MssqlDbtWorld, tmp_path: Path) -> None:
+    tested = small(
+        world,
+        tmp_path,
+        tests__none="select * from {{ ref('first') }}",
+        tests__passes="select * from {{ ref('first') }} where word <> 'old'",
+    )
+    with pytest.raises(DponeError, match=r"test\.small\.none") as failed:
+        world.run(tested)
+    assert failed.value.code == "DPONE_DBT_TEST_FAILED"
+    assert "test.small.passes" not in failed.value.message
+    assert world.relations() == {"first": "U"}  # no view of a test is left, nothing after it was built
+    assert world.sql("SELECT id, word FROM mart.first") == [(1, "old")]
+    assert world.roles() == []
+    counts = world.ledger_counts()
+    assert (counts["failed"], counts["open_guards"], counts["open_gates"]) == (1, 0, 0)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_dpone.engines.mssql.load_target import MssqlLoads
 from airflow_provider_dpone.engines.mssql.load_writer import MssqlLoadWriter
 from airflow_provider_dpone.errors import (
     AnswerLost,
@@ -25,8 +21,8 @@ from airflow_provider_dpone.errors import (
     ValueNotExact,
 )
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
-from tests.attempt_process import AttemptProcess
 from tests.cutting_proxy import CuttingProxy
+from tests.live_mssql.striking import strike
 from tests.live_mssql.target_world import MssqlWorld
 
 pytestmark = pytest.mark.timeout(900)  # a stand-in takes a minute for what a server does in a second
@@ -112,23 +108,6 @@ def test_every_type_arrives_exactly(mssql_world: MssqlWorld) -> None:
     for i, (_, kind, read, values) in enumerate(VALUES):
         found = [value for (value,) in world.sql(f"SELECT {read.format(c=f'c{i}')} FROM mart.t ORDER BY id")]
         assert found == [value for _, value in values] + [None] * (len(rows) - len(values)), kind
-
-
-def test_a_million_rows_arrive_exactly(mssql_world: MssqlWorld) -> None:
-    world, many = mssql_world, int(os.environ.get("DPONE_TEST_MSSQL_ROWS", "1000000"))
-    columns = "id bigint NOT NULL, amount numeric(18,4), taken timestamp, flag {bit}"
-    world.make_load(
-        "t", columns.format(bit="bool"),
-        "SELECT i, (i * 7919 % 1000003)::numeric / 7, timestamp '2024-01-01' + i * interval '1.000001 s', i % 3 = 0 "
-        f"FROM generate_series(1, {many}) AS i",
-        columns.format(bit="bit").replace("numeric", "decimal").replace("timestamp", "datetime2(6)"),
-    )  # fmt: skip
-    started = time.monotonic()
-    receipt = world.cell("t").run()
-    print(f"\n{many:,} rows in {time.monotonic() - started:.0f} s: {receipt.milliseconds}")
-    assert receipt.rows == many
-    [(count, total, flags)] = world.source_sql("SELECT count(*), sum(amount), count(*) FILTER (WHERE flag) FROM t")
-    assert world.sql("SELECT COUNT(*), SUM(amount), SUM(CONVERT(int, flag)) FROM mart.t") == [(count, total, flags)]
 
 
 def test_vanished_rows_go_duplicates_stay_and_an_empty_source_empties_the_target(world: MssqlWorld) -> None:
@@ -256,42 +235,6 @@ def test_rows_committed_without_a_receipt_are_unknown_and_hold_the_guard(world: 
 
 
 # --- processes that die, freeze and wake ------------------------------------------------------------------------------
-
-
-def strike(world: MssqlWorld, method: str, *, after: bool) -> AttemptProcess:
-    """A process that has stopped itself before, or after, a step of the worker's side."""
-    make = MssqlLoads.writer
-
-    def writer(self: MssqlLoads, credential: Any) -> Any:
-        made = make(self, credential)
-        original = getattr(made, method)
-
-        def step(*args: Any) -> Any:
-            if not after:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            done = original(*args)
-            if after:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            return done
-
-        setattr(made, method, step)
-        return made
-
-    MssqlLoads.writer = writer  # type: ignore[method-assign]
-    try:
-        process = AttemptProcess(world, "t")
-    finally:
-        MssqlLoads.writer = make  # type: ignore[method-assign]
-    deadline = time.monotonic() + 200
-    while stat(process.pid) != "T":
-        assert not process.ended()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return process
-
-
-def stat(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_killed_before_the_commit_nothing_happened_and_a_retry_loads(world: MssqlWorld) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import struct
 import uuid
@@ -15,10 +16,11 @@ import pytest
 
 from airflow_provider_dpone.contracts.columns import ValueKind
 from airflow_provider_dpone.engines.mssql.json_rows import insert_sql, json_rows
-from airflow_provider_dpone.engines.mssql.row_bytes import row_bytes, row_digest_sql
+from airflow_provider_dpone.engines.mssql.row_bytes import LANES, content_of_lanes, row_bytes, row_digest_sql
 from airflow_provider_dpone.engines.mssql.scripts import literal, parts
 from airflow_provider_dpone.engines.mssql.target_types import CONVERTERS, MssqlType, target_type, type_system
 from airflow_provider_dpone.errors import TypeNotMapped
+from airflow_provider_dpone.transfer.digest import DigestBuilder
 from airflow_provider_dpone.transfer.values import Unfit
 
 TYPES = {
@@ -117,6 +119,19 @@ def test_rows_travel_as_exact_texts(start: int) -> None:
         assert dt.time.fromisoformat(row["time"]) == given["time"]
         assert dt.datetime.fromisoformat(row["datetime2"]) == given["datetime2"]
         assert dt.datetime.fromisoformat(row["datetimeoffset"]) == given["datetimeoffset"]
+
+
+def test_the_server_adds_up_the_lanes_that_are_added_up_here() -> None:
+    """It reads four bytes as a number whose first byte counts most."""
+    encoded = row_bytes(batch(ROWS), list(kinds().values()))
+    builder = DigestBuilder(type_system({}, row_bytes).digest_order)
+    builder.add(encoded)
+    digests = [hashlib.sha256(expected_bytes(row)).digest() for row in ROWS]
+    assert int(builder.content().row_sum, 16) == sum(int.from_bytes(d, "big") for d in digests) % 2**256
+    lanes = [sum(int.from_bytes(d[at : at + 4], "big") for d in digests) for at in range(0, 32, 4)]
+    assert content_of_lanes([len(ROWS), *lanes]) == builder.content()
+    assert content_of_lanes([0, *[None] * 8]) == DigestBuilder("big").content()
+    assert LANES.count("SUBSTRING(q.h, ") == 8
 
 
 def test_a_single_large_row_is_not_cut() -> None:

@@ -64,7 +64,8 @@ def test_a_failed_cleanup_or_a_changed_source_fails(what: str, reason: str) -> N
 
 def test_a_stand_in_is_never_a_pass() -> None:
     assert _judged("store", _cases("store"), stand_in=True).status == "STAND_IN"
-    assert _judged("store", _cases("store", S3="failed"), stand_in=True).status == "FAIL"
+    failed = _judged("store", _cases("store", S3="failed"), stand_in=True)
+    assert (failed.status, failed.reasons) == ("FAIL", ("stand-in: no evidence of SQL Server", "failed S3"))
     assert tool.EXITS["STAND_IN"] != 0
 
 

@@ -14,7 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_dpone.contracts.publication import Content
 from airflow_provider_dpone.engines.mssql.scripts import quoted
+from airflow_provider_dpone.transfer.digest import content_of
 from airflow_provider_dpone.transfer.rowbinary import EncodedRows, RowPieces, byte_strings, join_rows, offsets_of
 from airflow_provider_dpone.transfer.target_types import TargetType
 from airflow_provider_dpone.transfer.values import as_integers
@@ -59,6 +61,17 @@ def row_digest_sql(columns: Sequence[tuple[str, TargetType]]) -> str:
             value = f"CONVERT(binary(4), CONVERT(int, DATALENGTH({value}))) + {value}"
         parts.append(f"CASE WHEN {column} IS NULL THEN 0x00 ELSE 0x01 + {value} END")
     return f"HASHBYTES('SHA2_256', CONVERT(varbinary(max), 0x) + {' + '.join(parts)})"
+
+
+#: Four bytes of a digest ``q.h`` as a number, the first counting most, which the server reads at the least cost. A sum
+#: of them does not overflow 64 bits below two thousand million rows; beyond, the server refuses.
+LANES: Final = ", ".join(f"SUM(CONVERT(bigint, SUBSTRING(q.h, {at}, 4)))" for at in range(1, 32, 4))
+
+
+def content_of_lanes(row: Sequence[int | None]) -> Content:
+    """What the number of rows and :data:`LANES` stand for; no row has no sums."""
+    rows, *sums = (int(value or 0) for value in row)
+    return content_of(rows, sum(lane << (32 * i) for i, lane in enumerate(reversed(sums))))
 
 
 def row_bytes(batch: pa.RecordBatch, types: Sequence[TargetType]) -> EncodedRows:

@@ -67,9 +67,9 @@ class MssqlSnapshot:
         with self._one_at_a_time, translated(self._params, "reading the source"):
             measured = self._measured(conversion)
             units = {column.name: self._unit(column) for column in conversion.columns}
-            selected = [
-                f"{_bounded(column, read_sql(column, units[column.name]), measured)} AS {quoted(column.name)}"
-                for column in conversion.columns
+            selected = [  # by plain names: the driver tells names in the locale's encoding, whatever that can say
+                f"{_bounded(column, read_sql(column, units[column.name]), measured)} AS c{i}"
+                for i, column in enumerate(conversion.columns)
             ]
             widest = max([_SHORT, *measured.values()])
             reader = self._read(

@@ -10,20 +10,15 @@ from airflow_provider_dpone.contracts.publication import Content
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.aggregates import staged_aggregates
 from airflow_provider_dpone.engines.mssql.control import MssqlSession
-from airflow_provider_dpone.engines.mssql.row_bytes import row_digest_sql
+from airflow_provider_dpone.engines.mssql.row_bytes import LANES, content_of_lanes, row_digest_sql
 from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.target import LoadTable
 from airflow_provider_dpone.engines.mssql.target_types import MssqlType
 from airflow_provider_dpone.errors import ServerRefused, ValueNotExact
 from airflow_provider_dpone.transfer.convert import Conversion
-from airflow_provider_dpone.transfer.digest import content_of
 
 #: Lock time-out; no such object any more.
 _IN_USE_OR_GONE: Final = (1222, 3701)
-#: A digest is a little-endian number of eight lanes of 32 bits; sums of lanes do not overflow 64 bits.
-_LANES: Final = tuple(range(1, 32, 4))
-_BYTE: Final = "CONVERT(bigint, CONVERT(int, SUBSTRING(q.h, {{{0}}}, 1)))"
-_LANE: Final = f"SUM({' + '.join(f'{256**place} * {_BYTE.format(place)}' for place in range(4))})"
 
 
 def create_staging(session: MssqlSession, table: LoadTable, staging: str) -> None:
@@ -60,11 +55,9 @@ def drop_staging(session: MssqlSession, schema: str, only: str | None = None) ->
 
 def table_content(session: MssqlSession, types: Mapping[str, MssqlType], schema: str, name: str) -> Content:
     """Rows and content digest of a table, each row digested and all of them added up by the server."""
-    lanes = ", ".join(_LANE.format(*range(at, at + 4)) for at in _LANES)
     digests = f"SELECT TOP ({2**63 - 1}) {row_digest_sql(list(types.items()))} AS h"  # TOP: each row is digested once
-    [row] = session.query(f"SELECT COUNT_BIG(*), {lanes} FROM ({digests} FROM {quoted(schema, name)}) AS q")  # noqa: S608
-    rows, *sums = (int(value or 0) for value in row)
-    return content_of(rows, sum(lane << (32 * i) for i, lane in enumerate(sums)))
+    [row] = session.query(f"SELECT COUNT_BIG(*), {LANES} FROM ({digests} FROM {quoted(schema, name)}) AS q")  # noqa: S608
+    return content_of_lanes(row)
 
 
 def staging_aggregates(session: MssqlSession, conversion: Conversion, schema: str, staging: str) -> TableAggregates:

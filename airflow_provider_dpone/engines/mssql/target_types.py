@@ -135,7 +135,7 @@ def type_system(types: Mapping[str, MssqlType], encode: Encode) -> TypeSystem:
             raise TypeNotMapped(f"the target type {found.text} takes nothing: {why}", target_type=found.text)
         return found
 
-    return TypeSystem(type_of, CONVERTERS, encode, "let the target column {type} take NULL")
+    return TypeSystem(type_of, CONVERTERS, encode, "let the target column {type} take NULL", "big")
 
 
 def text_to_limited(array: pa.Array, target: TargetType) -> pa.Array:
