@@ -11,6 +11,7 @@ import random
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -34,17 +35,41 @@ _AT = ("CREATE TABLE", "CREATE USER", "INSERT INTO", "REVOKE", "DROP USER", "CRE
 _KINDS = ("crash", "crash-before", "disk-full")
 
 
+@dataclass
 class BreakingSnapshots(SnapshotSweep):
     """Snapshots whose ClickHouse server is struck."""
+
+    broken: bool = False
+    """The server was struck in this attempt and may have lost the end of its log."""
+    forgotten: dict[str, int] = field(default_factory=dict)
+    """EXCHANGE statements it had not written down by then; its tables still tell."""
 
     def _act(self, strike: Strike, process: AttemptProcess) -> None:
         local = self.world.clickhouse.local
         assert local is not None
+        self.broken = True
         if strike.kind == "disk-full":
             fill(local.directory)
         else:
             local.kill()
             start(local)
+
+    def _next(self) -> None:
+        super()._next()
+        self.broken = False
+
+    def _exchanges(self) -> dict[str, int]:
+        """As the log has them, and the one of the attempt whose server was struck, which the log may have lost."""
+        found = super()._exchanges()
+        if self.broken:
+            [(last,)] = self._ledger(
+                "SELECT d.dispatch_id::text FROM dpone.publication p JOIN dpone.dispatch d"
+                " ON d.attempt_sha256 = p.attempt_sha256 AND d.kind = 'exchange' WHERE p.state = 3"
+                " ORDER BY p.prepared_at DESC LIMIT 1"
+            )
+            if last not in found:
+                self.forgotten[last] = 1
+        return {**self.forgotten, **found}
 
     def _recover(self, what: object, run_id: str, try_number: int) -> dict[str, object]:
         self.lift()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,15 @@ def test_the_promised_workflows_are_there() -> None:
     assert set(WORKFLOWS) == {
         "ci.yml", "clickhouse-live.yml", "sqlserver-component.yml", "campaign-live.yml", "nightly.yml"
     }  # fmt: skip
+
+
+def test_they_are_workflows() -> None:
+    files = [ROOT / ".github" / "workflows" / name for name in WORKFLOWS]
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
