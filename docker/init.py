@@ -21,7 +21,7 @@ SETTINGS = Path("/run/dpone")
 DAGS = "/opt/airflow/dags"
 AIRFLOW_UID = 50000
 HOSTS = {"postgres": "postgres", "mssql": "mssql", "clickhouse": "clickhouse"}
-CONTROL, MART = "dpone_control", "mart"
+CONTROL, MART, TOTALS = "dpone_control", "mart", "totals"
 
 
 def secret(name: str) -> str:
@@ -62,7 +62,7 @@ def postgres(connect: dict[str, Any]) -> None:
         connection.execute("GRANT SELECT ON public.orders TO source_reader")
 
 
-# --- SQL Server: the control ledger's database, and a dedicated database for loads ---
+# --- SQL Server: the control ledger's database, and a dedicated database for loads and dbt ---
 
 
 def mssql(dsn: str) -> None:
@@ -75,6 +75,7 @@ def mssql(dsn: str) -> None:
             ("dpone_admin", "DPONE_ADMIN_PASSWORD"),
             ("dpone_runtime", "DPONE_RUNTIME_PASSWORD"),
             ("dpone_controller", "DPONE_CONTROLLER_PASSWORD"),
+            ("mart_reader", "MART_READER_PASSWORD"),
         ):
             run(f"IF SUSER_ID(N'{login}') IS NULL CREATE LOGIN {login} WITH PASSWORD = N'{secret(variable)}';")
         for database, owner in ((CONTROL, "dpone_admin"), (MART, "dpone_controller")):
@@ -84,6 +85,7 @@ def mssql(dsn: str) -> None:
             "IF EXISTS (SELECT 1 FROM sys.databases WHERE name = N'mart' AND is_read_committed_snapshot_on = 0)"
             " ALTER DATABASE mart SET READ_COMMITTED_SNAPSHOT ON WITH ROLLBACK IMMEDIATE;"
         )
+        run("ALTER DATABASE mart SET ALLOW_SNAPSHOT_ISOLATION ON;")  # it is the source of a snapshot as well
     with session(dsn, CONTROL) as run:
         run("IF USER_ID(N'dpone_runtime') IS NULL CREATE USER dpone_runtime FOR LOGIN dpone_runtime;")
         if run("SELECT OBJECT_ID(N'dpone_gate.gate')") == [(None,)]:
@@ -93,7 +95,10 @@ def mssql(dsn: str) -> None:
                     if batch.strip():
                         run(batch.strip())
     with session(dsn, MART) as run:
-        run("IF SCHEMA_ID(N'mart') IS NULL EXEC (N'CREATE SCHEMA mart AUTHORIZATION dbo');")
+        for schema in (MART, TOTALS):
+            run(f"IF SCHEMA_ID(N'{schema}') IS NULL EXEC (N'CREATE SCHEMA {schema} AUTHORIZATION dbo');")
+        run("IF USER_ID(N'mart_reader') IS NULL CREATE USER mart_reader FOR LOGIN mart_reader;")
+        run(f"GRANT SELECT ON SCHEMA::{TOTALS} TO mart_reader;")
         run(
             "IF OBJECT_ID(N'mart.orders') IS NULL CREATE TABLE mart.orders (id bigint NOT NULL PRIMARY KEY,"
             " customer nvarchar(max) NOT NULL, amount decimal(12, 2) NOT NULL);"
@@ -135,6 +140,10 @@ def clickhouse(client: Any) -> None:
         "CREATE TABLE IF NOT EXISTS mart.orders (id Int64, customer String, amount Decimal(12, 2))"
         " ENGINE = MergeTree ORDER BY id"
     )
+    client.execute(  # what dbt computes may be NULL for all SQL Server knows
+        "CREATE TABLE IF NOT EXISTS mart.order_totals (bucket Nullable(Int32), orders Nullable(Int64),"
+        " amount Nullable(Decimal(20, 2))) ENGINE = MergeTree ORDER BY tuple()"
+    )
 
 
 # --- Airflow and our own command line ---
@@ -159,6 +168,7 @@ def connections(service_id: str | None = None) -> dict[str, dict[str, Any]]:
         "dpone_control_admin": sql_server("dpone_admin", secret("DPONE_ADMIN_PASSWORD"), CONTROL, **pin),
         "mart": sql_server("dpone_controller", secret("DPONE_CONTROLLER_PASSWORD"), MART, **gates),
         "mart_admin": sql_server("sa", secret("MSSQL_SA_PASSWORD"), MART, **gates),
+        "totals": sql_server("mart_reader", secret("MART_READER_PASSWORD"), MART),
         "dwh": snapshot("dpone_controller", secret("DPONE_CONTROLLER_PASSWORD")),
         "dwh_admin": snapshot("default", secret("CLICKHOUSE_PASSWORD")),
         "erp": {"conn_type": "postgres", "host": HOSTS["postgres"], "port": 5432, "login": "source_reader",
@@ -187,8 +197,9 @@ def steps() -> Iterator[tuple[str, ...]]:
         yield ("dpone-airflow", "ledger", "install", "--control-conn-id", "dpone_control_admin",
                "--runtime-role", "dpone_runtime")  # fmt: skip
     yield ("dpone-airflow", "enroll", "--conn-id", "dwh_admin", "--administrator", "dpone_controller",
-           "--table", "mart.orders")  # fmt: skip
-    yield ("dpone-airflow", "enroll", "--conn-id", "mart_admin", "--schema", "mart", "--controller", "dpone_controller")
+           "--table", "mart.orders", "--table", "mart.order_totals")  # fmt: skip
+    yield ("dpone-airflow", "enroll", "--conn-id", "mart_admin", "--schema", MART, "--schema", TOTALS,
+           "--controller", "dpone_controller", "--administrator", "sa")  # fmt: skip
     yield ("dpone-airflow", "activate", "--dags-folder", DAGS)
 
 

@@ -16,7 +16,8 @@ from tests.servers import ClickHouseUnderTest, PostgresUnderTest
 
 SECRETS = (
     "MSSQL_SA_PASSWORD", "POSTGRES_PASSWORD", "CLICKHOUSE_PASSWORD", "DPONE_ADMIN_PASSWORD", "DPONE_RUNTIME_PASSWORD",
-    "DPONE_CONTROLLER_PASSWORD", "SOURCE_READER_PASSWORD", "AIRFLOW_DB_PASSWORD", "AIRFLOW_ADMIN_PASSWORD",
+    "DPONE_CONTROLLER_PASSWORD", "SOURCE_READER_PASSWORD", "MART_READER_PASSWORD", "AIRFLOW_DB_PASSWORD",
+    "AIRFLOW_ADMIN_PASSWORD",
 )  # fmt: skip
 
 
@@ -56,8 +57,9 @@ def test_the_snapshot_target_is_made_once_and_its_controller_sees_everything(
         init.clickhouse(server.client())
     login = {"user": "dpone_controller", "password": passwords["DPONE_CONTROLLER_PASSWORD"]}
     with NativeControl(lambda: server.client(**login)) as control:
-        view = read_catalog(control, "mart", ("orders",), administrators=(server.admin_user, "dpone_controller"))
-        assert view.table("orders").design is not None
+        names = ("orders", "order_totals")
+        view = read_catalog(control, "mart", names, administrators=(server.admin_user, "dpone_controller"))
+        assert all(view.table(name).design is not None for name in names)
     server.execute("DROP DATABASE mart SYNC")
     server.execute("DROP USER dpone_controller")
 
@@ -68,7 +70,16 @@ def test_connections_are_pinned_and_steps_are_our_own_commands(monkeypatch: pyte
     monkeypatch.setattr(init, "SETTINGS", tmp_path)
     known = init.connections("11111111-1111-4111-8111-111111111111")
     assert json.loads(known["dpone_control"]["extra"])["service_id"].startswith("1111")
-    assert set(known) == {"dpone_control", "dpone_control_admin", "mart", "mart_admin", "dwh", "dwh_admin", "erp"}
+    assert set(known) == {
+        "dpone_control",
+        "dpone_control_admin",
+        "mart",
+        "mart_admin",
+        "totals",
+        "dwh",
+        "dwh_admin",
+        "erp",
+    }
     for step in init.steps():
         parser().parse_args(list(step[1:]))
     assert [step[1] for step in init.steps()] == ["ledger", "enroll", "enroll", "activate"]

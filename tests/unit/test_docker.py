@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import stat
 import subprocess
@@ -110,6 +111,19 @@ def test_what_the_image_copies_is_in_its_context() -> None:
     copied = re.findall(r"^COPY --chown=airflow:0 (.+) \S+$", (DOCKER / "Dockerfile").read_text(), re.M)
     assert sorted(name for line in copied for name in line.split()) == sorted(let_in)
     assert all((ROOT / name).exists() for name in let_in)
+
+
+def test_the_dag_goes_through_every_cell_and_every_connection_of_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.docker_init import init
+
+    monkeypatch.setattr(init, "secret", lambda name: "x")
+    tasks = runpy.run_path(str(DOCKER / "dags" / "orders.py"))["load"].dag.task_dict
+    assert {name: sorted(task.downstream_task_ids) for name, task in tasks.items()} == {
+        "snapshot": [], "load": ["totals"], "totals": ["totals_snapshot"], "totals_snapshot": [],
+    }  # fmt: skip
+    named = {getattr(t, f"{end}_conn_id", None) for t in tasks.values() for end in ("source", "target", "control")}
+    assert named - {None} <= set(init.connections())
+    assert (Path(tasks["totals"].project_dir) / "models" / "order_totals.sql").exists()
 
 
 @pytest.mark.parametrize("name", ["POSTGRES_PASSWORD", "MSSQL_SA_PASSWORD"])
