@@ -139,6 +139,8 @@ class LedgerPublicationStore:
         :raises Fenced: the attempt was fenced, or the publisher's gate is not READY.
         :raises ClaimUncertain: the commit or its read-back is in doubt; nothing may be sent.
         """
+        if before.state is not PublicationState.PREPARED:
+            raise AlreadyClaimed(f"the publication is {before.state.name} already; reconcile it, nothing is sent again")
         self._before_claim()
         after = before.next(PublicationState.EXCHANGE_INTENT)
         sha256 = intent.digest()

@@ -47,7 +47,7 @@ def _rows(connection: psycopg.Connection[Any], file: Any) -> None:
     tables = connection.execute(
         # Relations that hold rows themselves: a partitioned table is read through its partitions, a foreign one elsewhere.
         "SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-        " WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't' AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')"
+        " WHERE c.relkind IN ('r', 'm') AND c.relispopulated AND c.relpersistence <> 't' AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')"
         " UNION ALL SELECT 'pg_catalog.pg_stat_activity' UNION ALL SELECT 'pg_catalog.pg_roles'"
     ).fetchall()
     for (table,) in tables:

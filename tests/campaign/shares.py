@@ -109,7 +109,11 @@ def run_share(
         "kinds": Counter(strike.kind for strike in done),
         "struck": [(s.end, s.number, s.label, s.kind) for s in done],
         "violations": sweep.violations + explored["violations"],
-        "zombies": {"tried": sweep.zombies, "succeeded": sweep.zombies_succeeded},
+        "zombies": {
+            "tried": sweep.zombies,
+            "succeeded": sweep.zombies_succeeded,
+            "ended_before": len(sweep.ended_before),
+        },
         "schedules": explored["schedules"],
         "readers": readers,
     }
@@ -157,7 +161,7 @@ class Shares:
                 "violations": len(violations),
                 "by_fault": {kind: kinds[kind] for kind in ON_WIRE if kinds[kind]},
             },
-            "zombies": {key: self.total("zombies", key) for key in ("tried", "succeeded")},
+            "zombies": {key: self.total("zombies", key) for key in ("tried", "succeeded", "ended_before")},
             "schedules": self.total("schedules"),
             "readers": {key: self.total("readers", key) for key in ("polls", "errors", "mixed", "empty")},
             "violations": violations,
@@ -172,6 +176,7 @@ class Shares:
             len(self.found) == sum(amount.processes for amount in self.amounts.values())
             and not summary["violations"]
             and summary["sweep"]["runs"] == summary["sweep"]["planned"] > 0
+            and summary["sweep"]["missed"] * 10 <= summary["sweep"]["runs"]
             and readers["errors"] == readers["mixed"] == readers["empty"] == zombies["succeeded"] == 0
             and readers["polls"] > 0
             and summary["schedules"] >= sum(amount.schedules for amount in self.amounts.values()) // self.shards

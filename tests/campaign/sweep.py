@@ -92,6 +92,8 @@ class Sweep:
     zombies_succeeded: int = 0
     missed: list[str] = field(default_factory=list)
     """Strikes of attempts that never said the message."""
+    ended_before: list[str] = field(default_factory=list)
+    """Tries of chains that came to their end before the place they were to be frozen at."""
     violations: list[str] = field(default_factory=list)
     done: ClassVar[str]
     """State of the receipt of an attempt that did its work."""
@@ -163,7 +165,7 @@ class Sweep:
             if worker.reached.is_set():
                 asleep.append(worker)
             else:
-                self.missed.append(f"try {number} of a chain: {strike}")
+                self.ended_before.append(f"try {number}: {strike}")
         if ended.get("state") != self.done:
             ended = self._recover(what, run_id, len(strikes) + 1)
         self._wake(what, asleep)

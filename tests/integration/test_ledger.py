@@ -307,6 +307,10 @@ def test_claim_has_one_winner(active: builders.Activated, database: LedgerDataba
         thread.join(60)
     assert results.count("claimed") == 1
     assert results.count("DPONE_ALREADY_CLAIMED") == 5
+    claimed = LedgerPublicationStore(active.ledger).of_attempt(sha256)
+    assert claimed is not None
+    with pytest.raises(AlreadyClaimed, match="EXCHANGE_INTENT"):
+        LedgerPublicationStore(active.ledger).claim(plan, claimed.record)
 
 
 def test_documents_and_history_are_immutable(active: builders.Activated, database: LedgerDatabase) -> None:
