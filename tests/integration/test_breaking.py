@@ -6,10 +6,11 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from airflow_provider_dpone.attempts.cells import snapshot
 from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld, PublicationOutcomes
@@ -40,6 +41,7 @@ from airflow_provider_dpone.errors import (
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
 from airflow_provider_dpone.ledger.journal import LedgerJournal
+from airflow_provider_dpone.ledger.schema import publication
 from tests.attempt_process import AttemptProcess
 from tests.builders import instance_id
 from tests.snapshot_world import SnapshotWorld
@@ -528,6 +530,32 @@ def test_an_exchange_that_takes_effect_while_it_is_settled_is_found_published(or
     assert orders.cell("orders").run().state == "PUBLISHED"
     late.join()
     assert orders.exchanges() == 1
+    _settled(orders, succeeded=1)
+
+
+def test_an_exchange_that_arrives_while_its_publisher_is_closed_is_found_published(
+    orders: SnapshotWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is late by all the time there is until the closing: what was seen before would say it never happened."""
+    cell = orders.cell("orders")
+    late: list[Callable[[], str]] = []
+    exchange, close = snapshot.ClickHouseExchangeExecutor.exchange, cell.world.authority.close_publisher
+
+    def lost(self: Any, intent: Any) -> str:
+        late.append(lambda: exchange(self, intent))
+        return "the answer was lost"
+
+    def closing(intent: Any) -> Any:
+        while late:
+            late.pop()()
+        return close(intent)
+
+    monkeypatch.setattr(snapshot.ClickHouseExchangeExecutor, "exchange", lost)
+    monkeypatch.setattr(cell.world.authority, "close_publisher", closing)
+    assert cell.run().state == "PUBLISHED"
+    assert orders.exchanges() == 1
+    revisions = orders.ledger.runtime().read(lambda c: c.execute(select(publication.c.revision)).scalars().all())
+    assert list(revisions) == [3]  # prepared, claimed, published: at no time in doubt
     _settled(orders, succeeded=1)
 
 

@@ -158,6 +158,11 @@ def test_noncanonical_bytes_are_refused(raw: bytes) -> None:
         TaskCoordinates.parse(raw)
 
 
+def test_a_repeated_member_is_named() -> None:
+    with pytest.raises(DocumentInvalid, match="repeats a member"):
+        TaskCoordinates.parse(b'{"dag_id":"a","dag_id":"a"}')
+
+
 def test_a_lone_surrogate_cannot_be_written() -> None:
     document = Content(rows=0, row_sum="0" * 64)
     object.__setattr__(document, "row_sum", "\ud800")
