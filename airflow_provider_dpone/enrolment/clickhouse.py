@@ -20,7 +20,6 @@ from airflow_provider_dpone.engines.clickhouse.quoting import identifier, litera
 from airflow_provider_dpone.errors import (
     EnrolledElsewhere,
     NotEnrolled,
-    Refused,
     ServerRefused,
     TableNotKept,
     TargetChanged,
@@ -116,7 +115,7 @@ def make_generation(control: ClickHouseControl, guard: Guard, generation: str) -
     control.command(render_create(database, generation, guard.table.design))
     try:
         require_target(control, guard, generation=generation)
-    except Refused as refusal:
+    except (TargetUnsupported, TargetChanged) as refusal:
         with control.fresh() as fresh:
             kept = read_tables(fresh, database, [generation]).tables.get(generation)
         if kept is not None and kept.design == guard.table.design:
