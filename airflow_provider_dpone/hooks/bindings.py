@@ -271,7 +271,7 @@ class AirflowBackend:
 
 
 #: Connection types that are another name for a kind of server.
-_ALIASES: Final = {"odbc": "mssql"}
+_ALIASES: Final = {"odbc": "mssql", "dpone_clickhouse": "clickhouse"}
 
 
 def _database(declaration: WorkloadDeclaration) -> str:

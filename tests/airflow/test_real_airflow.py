@@ -156,7 +156,7 @@ def test_connection_forms_and_test_buttons_work(airflow: Stack) -> None:
     connections = airflow.local.connections()
     for conn_id, words in (("dpone_clickhouse", "ClickHouse"), ("dpone_control", "ledger")):
         given = connections[conn_id]
-        conn_type = "clickhouse" if conn_id == "dpone_clickhouse" else "dpone_control"
+        conn_type = given["conn_type"] if conn_id == "dpone_clickhouse" else "dpone_control"
         body = {**given, "conn_type": conn_type, "connection_id": "probe", "extra": json.dumps(given["extra"])}
         answer = airflow.airflow.api("POST", "connections/test", body)
         assert answer["status"], answer
