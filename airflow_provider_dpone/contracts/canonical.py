@@ -22,6 +22,11 @@ Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$", stri
 Uuid = Annotated[
     str, StringConstraints(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", strict=True)
 ]
+#: A random UUID: what names one occurrence must not be derived from anything.
+Uuid4 = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$", strict=True),
+]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]+$", strict=True)]
 Counter = Annotated[int, Field(ge=0, le=MAX_COUNTER, strict=True)]
 Epoch = Annotated[int, Field(ge=1, le=MAX_COUNTER, strict=True)]

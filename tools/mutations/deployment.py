@@ -8,7 +8,63 @@ from tools.mutations import Rows
 
 CONNECTIONS = "tests/integration/test_connections.py::"
 
+RELEASES = "tests/unit/test_releases.py::"
+BINDINGS = "tests/integration/test_bindings.py::"
+HANDOVER = "tests/integration/test_handover.py::"
+
 BY_FILE: Rows = [
+    (
+        "releases/plan.py",
+        [
+            ("P13", "        elif members := unsupported_members(declaration):", "        elif members := []:",
+             (RELEASES + "test_the_plan_admits_no_member_without_an_effect",)),
+        ],
+    ),
+    (
+        "releases/generated_transfer.py",
+        [
+            ("P13", "        elif name in EFFECTS and value not in EFFECTS[name]:", "        elif False:",
+             (RELEASES + "test_the_plan_admits_no_member_without_an_effect",)),
+            ("P11", "**limits, **self.members()},", "**limits},",
+             (RELEASES + "test_a_generated_transfer_keeps_every_member_and_runs_as_declared",)),
+        ],
+    ),
+    (
+        "contracts/release.py",
+        [
+            ("P13", "        if CELL_CONSTITUENTS.get(self.cell, self.constituent) != self.constituent:", "        if False:",
+             (RELEASES + "test_an_ordinary_declaration_is_not_eligible_for_the_generated_cell",)),
+            ("P11", "    occurrence_id: Uuid4\n", "    occurrence_id: Text\n",
+             (RELEASES + "test_an_occurrence_is_a_random_uuid",)),
+        ],
+    ),
+    (
+        "releases/manifest.py",
+        [
+            ("P13", "    if len(raw) > MAX_BYTES:", "    if False:", (RELEASES + "test_manifests_are_bounded_before_anything_is_made_of_them",)),
+            ("P13", "        if isinstance(event, yaml.AliasEvent):", "        if False:", (RELEASES + "test_manifests_are_bounded_before_anything_is_made_of_them",)),
+            ("P13", "            if depth > MAX_DEPTH:", "            if False:", (RELEASES + "test_manifests_are_bounded_before_anything_is_made_of_them",)),
+            ("P13", "    if len(paths) > MAX_MANIFESTS:", "    if False:", (RELEASES + "test_manifests_are_bounded_before_anything_is_made_of_them",)),
+        ],
+    ),
+    (
+        "releases/sources.py",
+        [
+            ("P11", "        elif found.get(workload) != sources.pins[workload]:", "        elif workload not in found:",
+             (RELEASES + "test_verify_derives_the_inventory_from_the_pinned_files_again",)),
+            ("P11", '    differing += [f"DAG {dag}" for dag in sorted(set(dags) ^ set(sources.release.dags))]\n', "",
+             (RELEASES + "test_verify_derives_the_inventory_from_the_pinned_files_again",)),
+        ],
+    ),
+    (
+        "activation/physical.py",
+        [
+            ("P1", "domains.setdefault(place.domain_of(relation), []).append(", "domains.setdefault(place.domain, []).append(",
+             (BINDINGS + "test_helper_names_are_compared_in_the_database_they_are_in",)),
+            ("P11", "        bindings = sources | {", "        bindings = {",
+             (BINDINGS + "test_a_source_is_sealed_as_the_server_and_database_it_is",)),
+        ],
+    ),
     (
         "hooks/clickhouse.py",
         [

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
 from airflow_provider_dpone.engines.mssql.aggregates import read_aggregates, read_sql
-from airflow_provider_dpone.engines.mssql.catalog import describe
+from airflow_provider_dpone.engines.mssql.catalog import describe, source_place
 from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.session import connect, translated
 from airflow_provider_dpone.engines.mssql.types import FINE, MICROSECONDS, NANOSECONDS, explain
@@ -168,6 +168,11 @@ class MssqlSource:
     def explain(self, kind: ValueKind, raw: object) -> str | None:
         """No value arrives under another name."""
         return explain(kind, raw)
+
+    def place(self) -> tuple[str, str]:
+        """The server's name, and the database's number, creation and broker."""
+        with closing(connect(self.params)) as connection, translated(self.params, "asking which database this is"):
+            return source_place(connection)
 
     def describe(self, namespace: str, name: str) -> SourceTable:
         """Describe a table without keeping anything open; for preflight."""

@@ -21,7 +21,7 @@ from adbc_driver_manager import Error as AdbcError
 
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
 from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql
-from airflow_provider_dpone.engines.postgres.catalog import describe
+from airflow_provider_dpone.engines.postgres.catalog import describe, source_place
 from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, pins, quoted, translated
 from airflow_provider_dpone.engines.postgres.types import explain
 from airflow_provider_dpone.errors import ServerRefused, SourceChanged, ValueNotExact
@@ -199,6 +199,11 @@ class PostgresSource:
 
     def __init__(self, params: PostgresParams) -> None:
         self.params = params
+
+    def place(self) -> tuple[str, str]:
+        """System identifier and the database's OID."""
+        with closing(connect(self.params)) as connection, translated(self.params, "asking which database this is"):
+            return source_place(connection)
 
     def describe(self, namespace: str, name: str) -> SourceTable:
         """See :func:`describe_table`."""
