@@ -10,11 +10,10 @@ from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.receipts import LoadReceipt, SnapshotReceipt
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.engines.postgres.catalog import parse_relation
-from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.hooks.source import source_behind
 from airflow_provider_dpone.listeners.binding import remember_success
-from airflow_provider_dpone.operators.base import TableOperator, literal
+from airflow_provider_dpone.operators import arguments
+from airflow_provider_dpone.operators.base import TableOperator
 
 
 class CopyOperator(TableOperator):
@@ -28,7 +27,7 @@ class CopyOperator(TableOperator):
 
     kind: Literal["snapshot", "load"]
     constituent: Literal["native", "standalone"]
-    template_fields: Sequence[str] = ("source_table", "min_rows")
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "source_conn_id", "source_table", "min_rows")
     template_ext: Sequence[str] = ()
     template_fields_renderers: ClassVar[dict[str, str]] = {}
 
@@ -42,10 +41,14 @@ class CopyOperator(TableOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.source_conn_id = literal("source_conn_id", source_conn_id)
+        self.source_conn_id = arguments.literal("source_conn_id", source_conn_id)
         self.source_table = source_table
         self.min_rows = min_rows
-        self.limits = limits if isinstance(limits, SnapshotLimits) else SnapshotLimits(**limits)
+        self.limits = arguments.limits(limits)
+        if not arguments.templated(source_table):
+            arguments.relation("source_table", source_table)
+        if not arguments.templated(min_rows):
+            arguments.count("min_rows", min_rows)
         self._declared = (str(source_table), str(min_rows))
 
     def declaration(self, workload_id: str) -> WorkloadDeclaration:
@@ -65,17 +68,13 @@ class CopyOperator(TableOperator):
 
     def work(self, coordinates: TaskCoordinates) -> SnapshotWork:
         """The work with its rendered values."""
-        schema, name = parse_relation(self.source_table)
-        try:
-            min_rows = int(self.min_rows)
-        except ValueError as error:
-            raise DeclarationInvalid(f"min_rows {self.min_rows!r} is not a whole number") from error
+        schema, name = arguments.relation("source_table", self.source_table)
         return SnapshotWork(
             declaration=self.declaration(self.workload_id(coordinates)),
             environment=self.environment,
             coordinates=coordinates,
             limits=self.limits.effective(),
-            min_rows=min_rows,
+            min_rows=arguments.count("min_rows", self.min_rows),
             source=source_behind(self.source_conn_id),
             source_schema=schema,
             source_name=name,

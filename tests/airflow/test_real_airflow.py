@@ -129,6 +129,9 @@ def test_another_run_waits_deferred_without_a_slot_and_then_publishes(airflow: S
     assert airflow.airflow.wait("waiting", "two") == "success"
     assert airflow.attempts("waiting") == [SUCCEEDED, SUCCEEDED]
     assert airflow.exchanges("waiting") == 2
+    log = airflow.airflow.log("waiting", "two", "publish")
+    assert "waiting.publish of run one (try 1) holds the target; waiting for it, since" in log
+    assert log.count("waking the task: attempt ") == 1
     airflow.settled()
 
 

@@ -12,7 +12,28 @@ RELEASES = "tests/unit/test_releases.py::"
 BINDINGS = "tests/integration/test_bindings.py::"
 HANDOVER = "tests/integration/test_handover.py::"
 
+TRIGGER = "tests/integration/test_guard_trigger.py::"
+DECLARATIONS = "tests/unit/test_declarations.py::"
+
 BY_FILE: Rows = [
+    (
+        "triggers/guard.py",
+        [
+            ("P1", "                if stored.state is not AttemptState.RUNNING:", "                if False:",
+             (TRIGGER + "test_it_wakes_once_when_the_attempt_is_resolved",)),
+            ("P1", "                    if await sync_to_async(_gone)(stored):", "                    if True:",
+             (TRIGGER + "test_it_wakes_once_when_the_attempt_is_resolved",)),
+        ],
+    ),
+    (
+        "operators/copying.py",
+        [
+            ("P13", '            arguments.relation("source_table", source_table)\n', "            pass\n",
+             (DECLARATIONS + "test_an_argument_is_refused_by_its_name_while_the_file_is_parsed",)),
+            ("P13", '            arguments.count("min_rows", min_rows)\n', "            pass\n",
+             (DECLARATIONS + "test_an_argument_is_refused_by_its_name_while_the_file_is_parsed",)),
+        ],
+    ),
     (
         "releases/plan.py",
         [
