@@ -90,6 +90,20 @@ def source_place(connection: psycopg.Connection) -> tuple[str, str]:
     return str(row[0]), str(row[1])
 
 
+def primary_key(connection: psycopg.Connection, namespace: str, name: str) -> tuple[str, ...]:
+    """The columns of a relation's primary key, in order; empty without one."""
+    rows = connection.execute(
+        "SELECT a.attname FROM pg_catalog.pg_index AS i"
+        " JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid"
+        " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
+        " CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)"
+        " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = k.attnum"
+        " WHERE i.indisprimary AND n.nspname = %s AND c.relname = %s ORDER BY k.place",
+        (namespace, name),
+    ).fetchall()
+    return tuple(str(column) for (column,) in rows)
+
+
 def _require_snapshot(shown: str, relation: dict[str, Any]) -> None:
     kind = relation["kind"]
     if kind not in _KINDS:
