@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from airflow.sdk import BaseHook
 
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign
-from airflow_provider_dpone.contracts.naming import split_table
-from airflow_provider_dpone.engines.postgres.catalog import parse_relation
+from airflow_provider_dpone.contracts.naming import parse_relation, split_table
 from airflow_provider_dpone.engines.postgres.control import PostgresControl
 from airflow_provider_dpone.engines.postgres.session import literal, quoted
 from airflow_provider_dpone.engines.postgres.target import describe_target

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import psycopg
@@ -13,7 +12,6 @@ from airflow_provider_dpone.engines.postgres.session import statement
 from airflow_provider_dpone.engines.postgres.types import TypeRule, numeric_modifier, rule_of
 from airflow_provider_dpone.errors import SourceMissing, SourceNotReadable, SourceUnsupported
 
-_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 _OLDEST: Final = 140000
 _KINDS: Final = {"r": "table", "p": "partitioned table", "m": "materialized view"}
 _REFUSED_KINDS: Final = {
@@ -25,27 +23,6 @@ _REFUSED_KINDS: Final = {
     "t": "a TOAST table",
     "c": "a composite type",
 }
-
-
-def parse_relation(text: str) -> tuple[str, str]:
-    """Schema and name of ``schema.name``; a part in double quotes may hold dots. Case is kept as written.
-
-    :raises SourceMissing: not two parts.
-    """
-    parts, position = [], 0
-    while position < len(text):
-        match = _PART.match(text, position)
-        if match is None:
-            break
-        parts.append(match[1].replace('""', '"') if match[1] is not None else match[2])
-        position = match.end()
-        if position < len(text):
-            if text[position] != "." or position + 1 == len(text):
-                break
-            position += 1
-    if position != len(text) or len(parts) != 2:
-        raise SourceMissing(f'{text!r} is not of the form schema.name; put names with dots in quotes: "a.b"."c"')
-    return parts[0], parts[1]
 
 
 def describe(connection: psycopg.Connection, namespace: str, name: str) -> SourceTable:
