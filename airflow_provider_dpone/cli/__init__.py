@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from airflow_provider_dpone import __version__
 from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.errors import DponeError
 
@@ -19,6 +20,7 @@ Command = Callable[[argparse.Namespace], None]
 def parser(prog: str = "dpone-airflow") -> argparse.ArgumentParser:
     """The complete parser; each command sets ``handler``."""
     root = argparse.ArgumentParser(prog=prog, description="Table refreshes that are admitted, fenced and observed.")
+    root.add_argument("--version", action="version", version=f"airflow-provider-dpone {__version__}")
     commands = root.add_subparsers(dest="command", required=True)
     add_commands(commands)
     return root
