@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from airflow_provider_dpone.attempts.admission import Admissible, Admission
-from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler, unknown
+from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler
 from airflow_provider_dpone.attempts.steps import Steps, StopFlag
 from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.canonical import Document
@@ -152,7 +152,7 @@ class AttemptProtocol(ABC, Generic[W, R]):
                 attempt, Cause(None, "done as planned"), milliseconds=self.steps.milliseconds, done=done
             )
         if ended.state is AttemptState.COMMIT_UNKNOWN:
-            raise unknown(ended)
+            raise self._settler.unknown(ended)
         receipt = self._recorded(attempt)
         if ended.state is not AttemptState.SUCCEEDED or receipt is None:
             raise self.not_done(attempt)
@@ -174,7 +174,7 @@ class AttemptProtocol(ABC, Generic[W, R]):
             self._take_rights_away()
             return None
         if ended.state is AttemptState.COMMIT_UNKNOWN:
-            raise unknown(ended) from error
+            raise self._settler.unknown(ended) from error
         return self._recorded(attempt) if ended.state is AttemptState.SUCCEEDED else None
 
     def _recorded(self, attempt: str) -> R | None:

@@ -143,7 +143,8 @@ def test_an_uncertain_claim_sends_nothing(sealed: Slot) -> None:
 def test_an_attempt_fenced_after_its_claim_sends_nothing_and_is_settled(sealed: Slot) -> None:
     sealed.authority.current = False
     record = sealed.publisher.publish(sealed.intent_sha256)
-    assert (record.state, record.reason) == (PublicationState.NOT_PUBLISHED, "not sent: DPONE_FENCED")
+    assert record.state is PublicationState.NOT_PUBLISHED
+    assert str(record.reason).startswith("not sent: DPONE_FENCED")
     assert sealed.exchanges() == 0
 
 
@@ -313,7 +314,7 @@ def test_an_exchange_still_under_way_keeps_the_outcome_open_until_it_ended(held:
     rule = held.product.server.holds.set("checked", kind="Exchange", user_prefix=held.credential.name)
     publishing = threading.Thread(
         target=lambda: held.new_publisher(
-            type(held.product.http)(held.product.server.host, held.product.server.http_port, read_timeout=0.3)
+            type(held.product.http)(held.product.server.host, held.product.server.http_port, answer_within=0.3)
         ).publish(held.intent_sha256),
         daemon=True,
     )

@@ -53,7 +53,7 @@ class Peer:
 
     @property
     def end(self) -> ClickHouseHttp:
-        return ClickHouseHttp("127.0.0.1", self.port, connect_timeout=5, read_timeout=5)
+        return ClickHouseHttp("127.0.0.1", self.port, connect_timeout=5, answer_within=5)
 
 
 def whole_request(connection: socket.socket) -> bytes:
@@ -134,7 +134,7 @@ def test_a_silent_server_is_a_lost_answer_after_the_read_timeout() -> None:
         release.wait(5)
 
     with Peer(silent) as peer:
-        end = ClickHouseHttp("127.0.0.1", peer.port, read_timeout=0.2)
+        end = ClickHouseHttp("127.0.0.1", peer.port, answer_within=0.2)
         with pytest.raises(AnswerLost):
             end.dispatch("EXCHANGE TABLES a AND b", LOGIN, query_id="q").send()
         release.set()

@@ -161,7 +161,8 @@ class RetentionCell(AttemptProtocol[ClickHouseWorld, RetentionReceipt]):
             journal.claim_dispatch(dispatch_id=query_id, name=credential.name, kind="drop", statement=statement)
             gate.note_dispatch(credential.name, query_id)
             try:
-                world.target.http.dispatch(statement, credential, query_id=query_id).send()
+                within = world.target.policy.answer_within
+                world.target.http.dispatch(statement, credential, query_id=query_id, answer_within=within).send()
                 journal.end_dispatch(dispatch_id=query_id, state=DispatchState.ANSWERED, note="ok")
             except ServerRefused as error:
                 refused = error

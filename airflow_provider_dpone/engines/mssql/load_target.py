@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.contracts.columns import TableAggregates
@@ -125,17 +125,20 @@ class MssqlLoads:
         types = {n: kind for n, kind in types_of(columns).items() if kind.family != "Refused"}
         return staging_table.table_content(session, types, self._schema, name)
 
-    def stage(self, table: LoadTable, staging: str) -> None:
-        """Create the staging table of an attempt, after removing those that broken-off attempts left."""
+    def stage(self, table: LoadTable, staging: str, ended: Sequence[str]) -> None:
+        """Create the staging table of an attempt, after removing those that broken-off attempts left.
+
+        :param ended: staging tables of attempts that have ended; no other is touched, however late this runs.
+        """
         with self._control.fresh() as session:
-            staging_table.drop_staging(session, self._schema)
+            staging_table.drop_staging(session, self._schema, ended)
             staging_table.create_staging(session, table, staging)
         require_enrolled(self._control, self._enrolment)
 
     def unstage(self, staging: str) -> None:
         """Remove the staging table of an attempt; one that somebody reads stays for a later load."""
         with self._control.fresh() as session:
-            staging_table.drop_staging(session, self._schema, staging)
+            staging_table.drop_staging(session, self._schema, [staging])
 
     def rights(self, table: LoadTable, staging: str) -> WorkerRights:
         """What the worker of a load may do."""
