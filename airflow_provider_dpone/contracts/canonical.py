@@ -12,7 +12,15 @@ import itertools
 import json
 from typing import Annotated, Any, ClassVar, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+)
 
 from airflow_provider_dpone.errors import DocumentInvalid
 
@@ -61,6 +69,16 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", hide_input_in_errors=True)
 
     max_bytes: ClassVar[int] = 8 * 1024 * 1024
+    #: Members that are not written while they have their default: documents of before they existed keep their bytes.
+    written_unless_default: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        members: dict[str, Any] = handler(self)
+        for name in self.written_unless_default:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                del members[name]
+        return members
 
     def wire(self) -> bytes:
         """The canonical bytes.

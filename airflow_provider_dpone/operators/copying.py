@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from airflow_provider_dpone.attempts.cells.snapshot import SnapshotWork
+from airflow_provider_dpone.contracts.choice import ColumnChoice, Constant
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.receipts import LoadReceipt, SnapshotReceipt
@@ -23,6 +24,13 @@ class CopyOperator(TableOperator):
     :param source_table: ``schema.table``; may be templated.
     :param limits: ceilings; ``max_source_bytes`` is required.
     :param min_rows: refuse a snapshot with fewer rows; 0 takes an empty one.
+    :param columns: what is transferred: a list of column names, or a dict of source name to target name; default is
+        every column, by its exact name.
+    :param exclude: source columns that are not transferred.
+    :param on_new_source_column: what a source column without a target column means: ``"refuse"`` (default), or
+        ``"ignore"``, which names it in the log and in the receipt.
+    :param defaults: target columns that the source has not, each with the value every row gets: a text, a whole number,
+        a boolean or None.
     """
 
     kind: Literal["snapshot", "load"]
@@ -38,9 +46,14 @@ class CopyOperator(TableOperator):
         source_table: str,
         limits: SnapshotLimits | dict[str, Any],
         min_rows: int | str = 0,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        exclude: Sequence[str] = (),
+        on_new_source_column: Literal["refuse", "ignore"] = "refuse",
+        defaults: Mapping[str, Constant] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.choice = ColumnChoice.of(columns, exclude, on_new_source_column, defaults)
         self.source_conn_id = arguments.literal("source_conn_id", source_conn_id)
         self.source_table = source_table
         self.min_rows = min_rows
@@ -63,7 +76,11 @@ class CopyOperator(TableOperator):
             target_conn_id=self.target_conn_id,
             target_relation=self.target_table,
             control_conn_id=self.control_conn_id,
-            options={"min_rows": min_rows, **self.limits.effective().model_dump(exclude={"schema_name"})},
+            options={
+                "min_rows": min_rows,
+                **self.limits.effective().model_dump(exclude={"schema_name"}),
+                **self.choice.declared(),
+            },
         )
 
     def work(self, coordinates: TaskCoordinates) -> SnapshotWork:
@@ -78,6 +95,7 @@ class CopyOperator(TableOperator):
             source=source_behind(self.source_conn_id),
             source_schema=schema,
             source_name=name,
+            choice=self.choice,
         )
 
     def told(self, receipt: SnapshotReceipt | LoadReceipt, context: Any, extra: Mapping[str, object]) -> dict[str, Any]:
@@ -96,6 +114,8 @@ class CopyOperator(TableOperator):
             " (reused from the previous try)" if receipt.reused else "",
             receipt.digest()[7:19],
         )
+        if receipt.left_out:
+            self.log.info("left out of %s: %s", receipt.source, ", ".join(receipt.left_out))
         for outlet in self.outlets or []:
             context["outlet_events"][outlet].extra = {
                 "receipt_sha256": receipt.digest(),

@@ -66,7 +66,13 @@ def _dag(manifest: Transfer) -> DAG:
         if isinstance(manifest, GeneratedTransfer):
             GeneratedSnapshotOperator(manifest=manifest, **fields)
         else:
-            OPERATORS[manifest.kind](**fields)
+            OPERATORS[manifest.kind](
+                **fields,
+                columns=manifest.columns,
+                exclude=manifest.exclude,
+                on_new_source_column=manifest.on_new_source_column,
+                defaults=manifest.defaults,
+            )
     return dag
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError
 
+from airflow_provider_dpone.contracts.choice import ColumnChoice
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DponeError, ManifestInvalid
@@ -48,6 +49,12 @@ class TransferManifest(BaseModel):
     """SQL files kept with the release, beside the manifest; kept as they are, run by nobody."""
     control_conn_id: Plain = "dpone_control"
     environment: Environment = "default"
+    columns: list[str] | dict[str, str] | None = None
+    """What is transferred: names, or source name to target name; default every column by its name."""
+    exclude: tuple[str, ...] = Field(default=(), max_length=8192)
+    on_new_source_column: Literal["refuse", "ignore"] = "refuse"
+    defaults: dict[str, StrictBool | StrictInt | str | None] | None = None
+    """Target columns that the source has not, each with the value every row gets."""
 
     @property
     def workload_id(self) -> str:
@@ -55,7 +62,15 @@ class TransferManifest(BaseModel):
 
     def written(self) -> bytes:
         """The same content as the scheduler reads it."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()
+        members = self.model_dump(mode="json")
+        chosen = {n: members.pop(n) for n in ("columns", "exclude", "on_new_source_column", "defaults")}
+        if self.choice():
+            members |= chosen
+        return json.dumps(members, sort_keys=True, separators=(",", ":")).encode()
+
+    def choice(self) -> ColumnChoice:
+        """Which columns are transferred."""
+        return ColumnChoice.of(self.columns, self.exclude, self.on_new_source_column, self.defaults)
 
     def declaration(self) -> WorkloadDeclaration:
         """What the transfer declares to a release: the same as its operator would."""
@@ -69,7 +84,7 @@ class TransferManifest(BaseModel):
             target_conn_id=self.target.conn_id,
             target_relation=self.target.table,
             control_conn_id=self.control_conn_id,
-            options={"min_rows": str(self.min_rows), **limits},
+            options={"min_rows": str(self.min_rows), **limits, **self.choice().declared()},
         )
 
 

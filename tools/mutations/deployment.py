@@ -15,7 +15,34 @@ HANDOVER = "tests/integration/test_handover.py::"
 TRIGGER = "tests/integration/test_guard_trigger.py::"
 DECLARATIONS = "tests/unit/test_declarations.py::"
 
+COLUMNS = "tests/integration/test_columns.py::"
+
 BY_FILE: Rows = [
+    (
+        "transfer/convert.py",
+        [
+            ("P16", "for name in named if name not in by_name]", "for name in named if False]", (COLUMNS + "test_excluded_columns_are_not_read",)),
+            ("P16", 'if name in targets or choice.on_new == "refuse"]', "if name in targets]", (COLUMNS + "test_excluded_columns_are_not_read",)),
+            ("P16", "    left_out = sorted(set(by_name) - {name for name, _ in renamed})", "    left_out = sorted(set(choice.exclude))",
+             (COLUMNS + "test_new_source_columns_are_ignored_by_choice_and_named_in_the_receipt",)),
+            ("P16", "        if name in {target for _, target in renamed}\n", "        if False\n",
+             (COLUMNS + "test_defaults_fill_target_columns_that_the_source_has_not",)),
+        ],
+    ),
+    (
+        "engines/postgres/aggregates.py",
+        [
+            ("P16", '    parts = [f"{quoted(name)} AS {quoted(target)}" for name, target in chosen.renamed]', '    parts = [f"{quoted(target)}" for name, target in chosen.renamed]',
+             (COLUMNS + "test_columns_are_renamed_whatever_they_are_called",)),
+        ],
+    ),
+    (
+        "contracts/choice.py",
+        [
+            ("P11", '            members["on_new_source_column"] = self.on_new\n', "            pass\n", (COLUMNS + "test_the_choice_is_part_of_the_declaration",)),
+            ("P11", '            members["defaults"] = ", ".join(f"{_quoted(name)} = {value!r}"', '            members["defaults"] = ", ".join(f"{_quoted(name)} = {value}"', (COLUMNS + "test_the_choice_is_part_of_the_declaration",)),
+        ],
+    ),
     (
         "triggers/guard.py",
         [

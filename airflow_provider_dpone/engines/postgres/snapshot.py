@@ -20,7 +20,7 @@ import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
-from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql
+from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql, relation_sql
 from airflow_provider_dpone.engines.postgres.catalog import describe, source_place
 from airflow_provider_dpone.engines.postgres.session import (
     PostgresParams,
@@ -82,7 +82,7 @@ class PostgresSnapshot:
         """
         self._require_plain_lists(conversion)
         columns = ", ".join(f"{read_sql(column)} AS {quoted(column.name)}" for column in conversion.columns)
-        select = f"SELECT {columns} FROM {quoted(self.table.namespace, self.table.name)}"  # noqa: S608
+        select = f"SELECT {columns} FROM {relation_sql(conversion)}"  # noqa: S608
         with translated(self._params, "reading the source"), self._reader.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
             with self._lock:
@@ -109,7 +109,7 @@ class PostgresSnapshot:
             if not (column.source.array and column.form == "native"):
                 continue
             name = quoted(column.name)
-            relation = quoted(self.table.namespace, self.table.name)
+            relation = relation_sql(conversion)
             with translated(self._params, "checking array columns"):
                 odd = self._connection.execute(
                     f"SELECT left({name}::text, 80) FROM {relation} "  # noqa: S608
