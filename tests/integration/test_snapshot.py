@@ -8,9 +8,17 @@ import pytest
 
 from airflow_provider_dpone.attempts.cells import snapshot
 from airflow_provider_dpone.engines.clickhouse import executor
-from airflow_provider_dpone.errors import NotPublished, PublicationUnknown, ReconciliationFailed, TableNotKept
+from airflow_provider_dpone.errors import (
+    Fenced,
+    NotPublished,
+    PublicationUnknown,
+    ReconciliationFailed,
+    TableNotKept,
+    TargetChanged,
+)
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
 from airflow_provider_dpone.ledger.history import history
+from airflow_provider_dpone.publication import publisher
 from tests.snapshot_world import SnapshotWorld
 
 EMPTY = {"running": 0, "commit_unknown": 0, "open_guards": 0, "open_gates": 0}
@@ -174,3 +182,57 @@ def test_an_unknown_outcome_says_what_was_seen(world: SnapshotWorld, monkeypatch
     monkeypatch.undo()
     with pytest.raises(PublicationUnknown, match="carries no table"):
         world.cell("orders", try_number=2).run()
+
+
+def test_a_generation_replaced_while_it_is_read_is_not_sealed(
+    world: SnapshotWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy under the same name, row for row, is another table."""
+    _orders(world, 5)
+    before = world.uuid_of("orders")
+    aggregates = snapshot.read_aggregates
+
+    def replaced(control: Any, database: str, generation: str, conversion: Any) -> Any:
+        read = aggregates(control, database, generation, conversion)
+        world.ch(f"CREATE TABLE {database}.copy AS {database}.{generation}")
+        world.ch(f"INSERT INTO {database}.copy SELECT * FROM {database}.{generation}")
+        world.ch(f"EXCHANGE TABLES {database}.copy AND {database}.{generation}")
+        return read
+
+    monkeypatch.setattr(snapshot, "read_aggregates", replaced)
+    with pytest.raises(TargetChanged, match="became another table"):
+        world.cell("orders").run()
+    assert world.uuid_of("orders") == before
+
+
+def test_a_fenced_attempt_makes_no_generation(world: SnapshotWorld) -> None:
+    _orders(world, 5)
+    cell = world.cell("orders")
+    retained = cell.world.retained
+
+    def fenced(*args: Any, **names: Any) -> list[str]:
+        cell.world.attempts.fence(cell.attempt)
+        return retained(*args, **names)
+
+    cell.world.retained = fenced  # type: ignore[method-assign]
+    with pytest.raises(Fenced):
+        cell.run()
+    assert world.generations() == []
+
+
+def test_what_appears_before_the_claim_lets_a_settler_cancel(
+    world: SnapshotWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prepared and never claimed: A and B in place are enough to say that nothing was published."""
+    _orders(world, 5)
+    cell = world.cell("orders")
+
+    def stopped(*args: Any) -> None:
+        world.ch(f"CREATE MATERIALIZED VIEW {world.database}.seen ENGINE = MergeTree ORDER BY id AS "
+                 f"SELECT id FROM {world.database}.orders")  # fmt: skip
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(publisher.ClickHouseAtomicSnapshotPublisher, "publish", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        cell.run()
+    assert world.ledger_counts() == EMPTY | {"succeeded": 0, "failed": 1}

@@ -1,7 +1,212 @@
 """Mutations of the course of an attempt, its cells and the ClickHouse engine."""
 
+
+
 from __future__ import annotations
 
 from tools.mutations import Rows
 
-BY_FILE: Rows = []
+SNAPSHOT = "tests/integration/test_snapshot.py::"
+LOAD = "tests/integration/test_load.py::"
+WAITS = "tests/integration/test_waits.py::"
+CONTRACTS = "tests/unit/test_contracts.py::"
+NEVER_SENT = CONTRACTS + "test_what_was_never_sent_is_not_published_while_a_and_b_are_in_place"
+APPEARS = SNAPSHOT + "test_what_appears_before_the_exchange_ends_the_attempt_not_published_and_is_named"
+UNKNOWN = SNAPSHOT + "test_an_unknown_outcome_says_what_was_seen"
+OVER_HTTP = WAITS + "test_silence_over_http_ends_and_the_outcome_is_observed"
+
+BY_FILE: Rows = [
+    (
+        "attempts/cells/snapshot.py",
+        [
+            (
+                "P8",
+                "        if facts.rows != content.rows:",
+                "        if False:",
+                (SNAPSHOT + "test_a_row_inserted_after_the_digest_is_not_sealed_with_it",),
+            ),
+            (
+                "P8",
+                "            parts_sha256=parts_sha256,",
+                "            parts_sha256=facts.parts_sha256,",
+                (SNAPSHOT + "test_a_row_changed_after_the_digest_is_not_published",),
+            ),
+            (
+                "P8",
+                "        if facts.uuid != before.uuid:",
+                "        if False:",
+                (SNAPSHOT + "test_a_generation_replaced_while_it_is_read_is_not_sealed",),
+            ),
+            (
+                "P5",
+                "            world.attempts.require_acting(attempt)\n            make_generation",
+                "            make_generation",
+                (SNAPSHOT + "test_a_fenced_attempt_makes_no_generation",),
+            ),
+        ],
+    ),
+    (
+        "attempts/cells/load.py",
+        [
+            (
+                "P5",
+                "            world.attempts.require_acting(attempt)\n            baseline =",
+                "            baseline =",
+                (LOAD + "test_fenced_load_writes_no_baseline_and_makes_no_staging_table",),
+            ),
+            (
+                "P5",
+                "            ended = world.attempts.digests_ended_on(admissible.guard.guard_id)",
+                "            ended = [a.sha256 for a in world.attempts.latest(99)]",
+                (LOAD + "test_load_that_wakes_late_leaves_the_staging_table_of_its_successor",),
+            ),
+        ],
+    ),
+    (
+        "engines/postgres/load_writer.py",
+        [
+            (
+                "P8",
+                "        if stands != record.content:",
+                "        if False:",
+                (
+                    LOAD + "test_staging_row_changed_after_its_digest_is_refused_inside_the_transaction",
+                    LOAD + "test_accepted_trigger_that_changes_rows_is_found_inside_the_transaction",
+                ),
+            ),
+            (
+                "P8",
+                '        session.query("SET CONSTRAINTS ALL IMMEDIATE")',
+                '        session.query("SELECT 1")',
+                (LOAD + "test_accepted_trigger_that_changes_rows_is_found_inside_the_transaction",),
+            ),
+        ],
+    ),
+    (
+        "contracts/publication.py",
+        [
+            ("P9", "        if never_sent and as_it_was and", "        if never_sent and", (NEVER_SENT,)),
+            (
+                "P9",
+                "        if never_sent and as_it_was and",
+                "        if as_it_was and",
+                (CONTRACTS + "test_only_a_complete_matching_observation_decides",),
+            ),
+            ("P9", ' and reason != "foreign_target":', ":", (NEVER_SENT,)),
+        ],
+    ),
+    (
+        "publication/publisher.py",
+        [
+            ("P9", '{error.message}", never_sent=True)', '{error.message}")', (APPEARS,)),
+            (
+                "P9",
+                "verdict = judge(intent, seen, never_sent=True)",
+                "verdict = judge(intent, seen)",
+                (SNAPSHOT + "test_what_appears_before_the_claim_lets_a_settler_cancel",),
+            ),
+            (
+                "P9",
+                "            reason = _joined(verdict.reason, shown(intent, seen), reason)",
+                "            reason = verdict.reason",
+                (UNKNOWN,),
+            ),
+        ],
+    ),
+    (
+        "attempts/clickhouse.py",
+        [
+            (
+                "P9",
+                "            code, reason = PublicationUnknown.code, publication.record.reason",
+                "            pass",
+                (UNKNOWN,),
+            ),
+        ],
+    ),
+    (
+        "waiting.py",
+        [
+            (
+                "N21",
+                "                sock.shutdown(socket.SHUT_RDWR)",
+                "                pass",
+                (WAITS + "test_only_the_sockets_of_the_connection_are_cut_and_each_looks_after_its_peer",),
+            ),
+            (
+                "N21",
+                " if _inode(fd) == inode]",
+                "]",
+                (WAITS + "test_a_descriptor_that_became_another_socket_is_left_alone",),
+            ),
+            ("N21", " or not self._thread.is_alive():", ":", (WAITS + "test_deadlines_work_in_a_forked_process",)),
+            (
+                "N21",
+                "    line.keep_alive()",
+                "    pass",
+                (WAITS + "test_only_the_sockets_of_the_connection_are_cut_and_each_looks_after_its_peer",),
+            ),
+        ],
+    ),
+    (
+        "engines/clickhouse/wire.py",
+        [
+            (
+                "N21",
+                "        self._connection.sock.settimeout(self._answer_within)",
+                "        self._connection.sock.settimeout(40)",
+                (OVER_HTTP,),
+            ),
+            (
+                "N21",
+                "        keep_alive(self._connection.sock)",
+                "        pass",
+                ("tests/unit/test_clickhouse_wire.py::test_a_dispatch_looks_after_its_peer",),
+            ),
+        ],
+    ),
+    (
+        "engines/postgres/session.py",
+        [
+            (
+                "N21",
+                "        with self.line.within(self.seconds):",
+                "        with self.line.within(40):",
+                (WAITS + "test_silence_of_a_postgres_session_is_a_lost_answer",),
+            ),
+        ],
+    ),
+    (
+        "engines/postgres/snapshot.py",
+        [
+            (
+                "N21",
+                "yield from self._line.each(self._params.answer_seconds, batches)",
+                "yield from self._line.each(40, batches)",
+                (WAITS + "test_silence_while_arrow_rows_are_read_is_a_lost_answer",),
+            ),
+        ],
+    ),
+    (
+        "ledger/transaction.py",
+        [
+            (
+                "N21",
+                "with line.within(self.longest):",
+                "with line.within(40):",
+                (WAITS + "test_silence_of_the_ledger_ends_in_doubt_or_unavailable_and_a_later_try_settles",),
+            ),
+        ],
+    ),
+    (
+        "engines/dbt/process.py",
+        [
+            (
+                "N21",
+                "        deadline.start()",
+                "        pass",
+                ("tests/unit/test_dbt_runner.py::test_a_build_that_waits_for_ever_is_ended",),
+            ),
+        ],
+    ),
+]

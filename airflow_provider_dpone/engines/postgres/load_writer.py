@@ -95,9 +95,8 @@ class PostgresLoadWriter:
                 target_rows=inserted,
                 source_rows=record.content.rows,
             )
-        session.query(
-            "SET CONSTRAINTS ALL IMMEDIATE"
-        )  # a deferred trigger that changes rows does so before they are read
+        # a deferred trigger that changes rows does so before they are read
+        session.query("SET CONSTRAINTS ALL IMMEDIATE")
         stands = target_content(session, table)
         if stands != record.content:
             raise ReconciliationFailed(
