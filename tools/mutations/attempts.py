@@ -1,7 +1,5 @@
 """Mutations of the course of an attempt, its cells and the ClickHouse engine."""
 
-
-
 from __future__ import annotations
 
 from tools.mutations import Rows
@@ -14,6 +12,14 @@ NEVER_SENT = CONTRACTS + "test_what_was_never_sent_is_not_published_while_a_and_
 APPEARS = SNAPSHOT + "test_what_appears_before_the_exchange_ends_the_attempt_not_published_and_is_named"
 UNKNOWN = SNAPSHOT + "test_an_unknown_outcome_says_what_was_seen"
 OVER_HTTP = WAITS + "test_silence_over_http_ends_and_the_outcome_is_observed"
+RETENTION = "tests/integration/test_retention.py::"
+CATALOG = "tests/live_clickhouse/test_product_catalog.py::"
+RECORDED = CATALOG + "test_a_writer_the_local_server_cannot_make_is_seen_in_recorded_rows"
+POLICIES = CATALOG + "test_what_the_local_server_cannot_have_is_seen_in_recorded_rows"
+AUTHORITY = "tests/integration/test_publication_authority.py::"
+REOPENED = AUTHORITY + "test_every_original_behind_a_generation_is_reopened_and_compared"
+OWNED = AUTHORITY + "test_an_intent_is_carried_by_its_attempt_guard_and_release_alone"
+CLOSES = AUTHORITY + "test_a_publisher_closed_by_somebody_else_needs_its_evidence"
 
 BY_FILE: Rows = [
     (
@@ -54,10 +60,15 @@ BY_FILE: Rows = [
                 "            baseline =",
                 (LOAD + "test_fenced_load_writes_no_baseline_and_makes_no_staging_table",),
             ),
+        ],
+    ),
+    (
+        "engines/postgres/staging.py",
+        [
             (
                 "P5",
-                "            ended = world.attempts.digests_ended_on(admissible.guard.guard_id)",
-                "            ended = [a.sha256 for a in world.attempts.latest(99)]",
+                '        "AND c.relname = ANY (%(names)s)",',
+                '        "AND %(names)s IS NOT NULL",',
                 (LOAD + "test_load_that_wakes_late_leaves_the_staging_table_of_its_successor",),
             ),
         ],
@@ -207,6 +218,130 @@ BY_FILE: Rows = [
                 "        pass",
                 ("tests/unit/test_dbt_runner.py::test_a_build_that_waits_for_ever_is_ended",),
             ),
+        ],
+    ),
+    (
+        "engines/clickhouse/catalog_features.sql",
+        [
+            ("P8", "'WindowView', 'TimeSeries', 'Distributed'", "'TimeSeries', 'Distributed'", (RECORDED,)),
+            ("P8", "'TimeSeries', 'Distributed'", "'Distributed'", (RECORDED,)),
+            ("P8", "'Distributed', 'Buffer'", "'Buffer'", (RECORDED,)),
+            ("P8", "'Buffer', 'Alias', 'Merge'", "'Buffer', 'Merge'", (RECORDED,)),
+            ("P8", "'Alias', 'Merge', 'Hybrid'", "'Alias', 'Hybrid'", (RECORDED,)),
+            ("P8", "'Merge', 'Hybrid', 'StorageProxy'", "'Merge', 'StorageProxy'", (RECORDED,)),
+            ("P8", "'Hybrid', 'StorageProxy'", "'Hybrid'", (RECORDED,)),
+            ("P8", " OR engine_full = ''", "", (RECORDED,)),
+            ("P8", "SELECT 'row_policy', [short_name]", "SELECT 'none', [short_name]", (POLICIES,)),
+            ("P8", "SELECT 'masking_policy', [short_name]", "SELECT 'none', [short_name]", (POLICIES,)),
+            ("P8", "WHERE type = 'replicated'", "WHERE type = 'none'", (POLICIES,)),
+        ],
+    ),
+    (
+        "attempts/clickhouse.py",
+        [
+            (
+                "P17",
+                "        return sorted(str(name) for (name,) in rows)",
+                "        return []",
+                (RETENTION + "test_retained_generations_count_against_the_ceiling",),
+            ),
+        ],
+    ),
+    (
+        "attempts/cells/retention.py",
+        [
+            (
+                "P17",
+                "        _freed(self._removable)",
+                "        pass",
+                (RETENTION + "test_a_table_without_a_size_is_not_removed_and_not_counted_as_nothing",),
+            ),
+            (
+                "P14",
+                "        if changed:",
+                "        if False:",
+                (RETENTION + "test_what_may_not_go_any_more_once_admitted_is_not_removed",),
+            ),
+        ],
+    ),
+    (
+        "publication/authority.py",
+        [
+            ("P11", "        _require_closed(record.ingest, ingest, closures, quiet)", "        pass", (REOPENED,)),
+            (
+                "P11",
+                "(c.name, c.principal_uuid) == (meant.name, meant.uuid)",
+                "c.name == meant.name",
+                (REOPENED,),
+            ),
+            ("P11", "(q.name, q.service_id) == (meant.name, ingest.service_id)", "True", (REOPENED,)),
+            ("P11", "        if aggregates.rows != record.content.rows:", "        if False:", (REOPENED,)),
+            ("P11", "if c.digest() == ingest.closure_sha256]", "]", (REOPENED,)),
+            ("P11", "if q.digest() == ingest.quiescence_sha256]", "]", (REOPENED,)),
+            (
+                "P11",
+                "if ingest.state is not GateState.CLOSED or ingest",
+                "if ingest",
+                (REOPENED,),
+            ),
+            (
+                "P11",
+                " or ingest.closure_sha256 != record.closed_ingest_sha256:",
+                ":",
+                (REOPENED,),
+            ),
+            ("P11", "if publisher.state is not GateState.READY or publisher", "if publisher", (REOPENED,)),
+            ("P11", " or publisher.principal_uuid is None:", ":", (REOPENED,)),
+            ("P11", "        if stored.identity != attempt:", "        if False:", (REOPENED,)),
+            (
+                "P11",
+                "        if guard is None or guard.enrolment_sha256 != record.target.enrolment_sha256:",
+                "        if guard is None:",
+                (REOPENED,),
+            ),
+            ("P11", "        if guard.target_uuid != record.old_target_uuid or guard", "        if guard", (REOPENED,)),
+            (
+                "P11",
+                " or guard.table.design.digest() != record.design_sha256:",
+                ":",
+                (REOPENED,),
+            ),
+            ("P11", "if record.digest() != generation_ref or record", "if record", (REOPENED,)),
+            ("P11", " or record.family is not attempt.family:", ":", (REOPENED,)),
+            ("P11", "    if len(found) != 1:", "    if not found:", (REOPENED,)),
+            ("P11", "    if stored.fenced or stored.state", "    if stored.state", (REOPENED,)),
+            (
+                "P11",
+                "if guard is None or held.get(guard_id) != guard.epoch or guard",
+                "if guard is None or guard",
+                (REOPENED,),
+            ),
+            (
+                "P11",
+                " or guard.owner_sha256 != stored.identity.activation_sha256:",
+                ":",
+                (REOPENED,),
+            ),
+            (
+                "P11",
+                "        if stored.identity.activation_sha256 != intent.activation_sha256:",
+                "        if False:",
+                (OWNED,),
+            ),
+            (
+                "P11",
+                "        if activation.state not in (ActivationState.ACTIVE, ActivationState.RETIRING):",
+                "        if False:",
+                (OWNED,),
+            ),
+            (
+                "P11",
+                "                publisher.name != intent.publisher.name\n                or publisher",
+                "                publisher",
+                (CLOSES,),
+            ),
+            ("P11", "                or publisher.closure_sha256 is None\n", "", (CLOSES,)),
+            ("P11", "                or publisher.quiescence_sha256 is None\n", "", (CLOSES,)),
         ],
     ),
 ]
