@@ -124,10 +124,8 @@ def test_retained_generations_count_against_the_ceiling(orders: SnapshotWorld) -
         f"SELECT total_bytes FROM system.tables WHERE database = '{orders.database}' AND name = 'orders'"
     )
     limits = SnapshotLimits(max_source_bytes="4 GiB", max_retained_bytes=one * 3 // 2)
-    with pytest.raises(CeilingExceeded) as refused:
+    with pytest.raises(CeilingExceeded, match="max_retained_bytes"):
         orders.cell("orders", run_id="third", limits=limits).run()
-    assert refused.value.details["ceiling"] == "max_retained_bytes"
-    assert refused.value.details["value"] > one * 3 // 2
     assert len(orders.generations()) == 3
     orders.retention("orders", keep=0).run()
     assert orders.cell("orders", run_id="fourth", limits=limits).run().rows == 100

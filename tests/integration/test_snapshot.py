@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
 
 from airflow_provider_dpone.attempts.cells import snapshot
+from airflow_provider_dpone.contracts.enrolment import MARKER_TABLE
 from airflow_provider_dpone.engines.clickhouse import executor
+from airflow_provider_dpone.engines.clickhouse.quoting import literal
+from airflow_provider_dpone.enrolment import clickhouse as enrolment
 from airflow_provider_dpone.errors import (
+    EnrolledElsewhere,
     Fenced,
     NotPublished,
     PublicationUnknown,
@@ -236,3 +241,27 @@ def test_what_appears_before_the_claim_lets_a_settler_cancel(
     with pytest.raises(KeyboardInterrupt):
         cell.run()
     assert world.ledger_counts() == EMPTY | {"succeeded": 0, "failed": 1}
+
+
+def test_a_dry_run_of_an_enrolment_refuses_what_the_enrolment_would_refuse(world: SnapshotWorld) -> None:
+    """A database that carries another ledger's marker is another ledger's, also when nothing is written."""
+    world.ch(f"CREATE TABLE {world.database}.orders (id Int64) ENGINE = MergeTree ORDER BY id")
+
+    def enrolled(*, dry_run: bool) -> str:
+        return enrolment.enrol(
+            world.admin_control(), world.ledger.admin(), database=world.database, target_table="orders",
+            administrators=world.administrators, accepted_by="tester", dry_run=dry_run,
+        )[0]  # fmt: skip
+
+    dry = enrolled(dry_run=True)
+    assert enrolment.read_marker(world.admin_control(), world.database) is None
+    assert enrolled(dry_run=False) == dry == enrolled(dry_run=True)
+    mine = enrolment.read_marker(world.admin_control(), world.database)
+    assert mine is not None
+    foreign = mine.model_copy(update={"ledger_service_id": str(uuid.uuid4())})
+    world.ch(f"TRUNCATE TABLE {world.database}.{MARKER_TABLE}")
+    world.ch(f"INSERT INTO {world.database}.{MARKER_TABLE} SELECT {literal(foreign.wire().decode())}, "
+             f"{literal(foreign.digest())}")  # fmt: skip
+    for dry_run in (True, False):
+        with pytest.raises(EnrolledElsewhere, match="one database has one ledger"):
+            enrolled(dry_run=dry_run)

@@ -20,6 +20,12 @@ AUTHORITY = "tests/integration/test_publication_authority.py::"
 REOPENED = AUTHORITY + "test_every_original_behind_a_generation_is_reopened_and_compared"
 OWNED = AUTHORITY + "test_an_intent_is_carried_by_its_attempt_guard_and_release_alone"
 CLOSES = AUTHORITY + "test_a_publisher_closed_by_somebody_else_needs_its_evidence"
+DBT = "tests/integration/test_dbt.py::"
+RUNNER = "tests/unit/test_dbt_runner.py::"
+EVERY_FIELD = (
+    "tests/live_clickhouse/test_product_gate.py::test_every_single_field_the_server_shows_of_an_issued_user_is_compared"
+)
+GIVEN = "tests/unit/test_declarations.py::test_everything_a_dbt_task_is_given_reaches_dbt"
 
 BY_FILE: Rows = [
     (
@@ -342,6 +348,101 @@ BY_FILE: Rows = [
             ),
             ("P11", "                or publisher.closure_sha256 is None\n", "", (CLOSES,)),
             ("P11", "                or publisher.quiescence_sha256 is None\n", "", (CLOSES,)),
+        ],
+    ),
+    (
+        "attempts/cells/dbt.py",
+        [
+            (
+                "P6",
+                "                self._prepared.stop()  # before",
+                "                pass  # before",
+                (DBT + "test_dbt_has_ended_before_its_login_is_closed",),
+            ),
+        ],
+    ),
+    (
+        "attempts/dbt_outcomes.py",
+        [
+            (
+                "P9",
+                "            if schema.relations() != relations:",
+                "            if False:",
+                (DBT + "test_a_schema_that_changes_while_it_is_read_back_is_looked_at_again",),
+            ),
+        ],
+    ),
+    (
+        "engines/clickhouse/gate.py",
+        [
+            ("P4", ' == [["0", f"[\'{name}\']"]] and found', ' == [["0", f"[\'{name}\']"]] or found', (EVERY_FIELD,)),
+            ("P4", " and users[0][1] == \"['sha256_password']\"", "", (EVERY_FIELD,)),
+            ("P4", '            and not found.get("role"),', "            ,", (EVERY_FIELD,)),
+            ("P4", '            and users[0][4:6] == ["[]", "[]"],', "            ,", (EVERY_FIELD,)),
+        ],
+    ),
+    (
+        "enrolment/clickhouse.py",
+        [
+            (
+                "P13",
+                "    if found != marker and not (found is None and dry_run):",
+                "    if found != marker and not dry_run:",
+                (SNAPSHOT + "test_a_dry_run_of_an_enrolment_refuses_what_the_enrolment_would_refuse",),
+            ),
+        ],
+    ),
+    (
+        "operators/dbt.py",
+        [
+            (
+                "P13",
+                "            environment={str(name): str(value) for name, value in self.env.items()},",
+                "            environment={},",
+                (GIVEN,),
+            ),
+            ("P13", "            exclude=_texts(self.exclude),", "            exclude=(),", (GIVEN,)),
+            ("P13", "            fail_fast=self.fail_fast,", "            fail_fast=False,", (GIVEN,)),
+            (
+                "P13",
+                "            dbt_executable=self.dbt_executable_path,",
+                "            dbt_executable=None,",
+                (GIVEN,),
+            ),
+        ],
+    ),
+    (
+        "engines/dbt/process.py",
+        [
+            (
+                "P6",
+                "            self._wait(grace)\n",
+                "",
+                (RUNNER + "test_a_process_that_is_told_to_end_is_waited_for_before_it_is_killed",),
+            ),
+            (
+                "P6",
+                "            self._signal(signal.SIGKILL)  # also",
+                "            pass  # also",
+                (RUNNER + "test_a_process_that_does_not_end_when_told_is_killed",),
+            ),
+            (
+                "P6",
+                "                self._wait(3.0)",
+                "                pass",
+                (RUNNER + "test_a_planned_process_is_let_go_and_ends_by_itself",),
+            ),
+        ],
+    ),
+    (
+        "engines/clickhouse/wire.py",
+        [
+            (
+                "P6",
+                "            self._connection.close()",
+                "            pass",
+                ("tests/unit/test_clickhouse_wire.py::test_a_connection_is_closed_once_the_answer_was_read",),
+            ),
         ],
     ),
 ]

@@ -163,11 +163,13 @@ class PostgresLoads:
         """
         with self._control.fresh() as session:
             require_place(session, self._enrolment)
-            rows = session.query(
-                "SELECT r.attempt, r.relation, r.document, r.name::text, r.xid::text FROM dpone_gate.receipt AS r "
-                "WHERE r.attempt = %(attempt)s",
-                {"attempt": attempt_sha256},
-            )
+            with session.pinned():  # the lock of the look keeps the table in place until it is seen whose it is
+                rows = session.query(
+                    "SELECT r.attempt, r.relation, r.document, r.name::text, r.xid::text FROM dpone_gate.receipt AS r "
+                    "WHERE r.attempt = %(attempt)s",
+                    {"attempt": attempt_sha256},
+                )
+                require_place(session, self._enrolment)
         if not rows:
             return None
         attempt, relation, document, name, transaction = rows[0]
