@@ -25,6 +25,7 @@ from airflow_provider_dpone.errors import (
 )
 from airflow_provider_dpone.ledger.dialects.base import Dialect, Failure, Fault, Pins
 from airflow_provider_dpone.ledger.schema import SCHEMA_VERSION, EvidenceKind, evidence
+from airflow_provider_dpone.waiting import LEDGER, opening
 
 _BUSY: Final = "another ledger transaction held the lock too long; nothing changed"
 
@@ -226,6 +227,9 @@ class Ledger:
     :param expected_service_id: the installation this caller is pinned to; None accepts the one that is there.
     """
 
+    longest: float = LEDGER
+    """Seconds one transaction may take before its connection counts as lost."""
+
     def __init__(
         self, connect: Callable[[], Any], dialect: Dialect, expected_service_id: uuid.UUID | None = None
     ) -> None:
@@ -243,18 +247,20 @@ class Ledger:
         :param layout: compare the fingerprint of the installed schema, as before every write.
         """
         try:
-            connection = self._engine.connect()
+            with opening() as line:
+                connection = self._engine.connect()
         except DBAPIError as error:
             self._raise(error)
         try:
-            connection.begin()
-            pins = self._pinned(self.dialect.begin(connection))
-            if layout and pins.layout != self.dialect.layout(connection):
-                raise LedgerMismatch(
-                    "tables, rules or grants of the ledger were altered after installation; see the docs"
-                )
-            identity = self.dialect.lock(connection) if lock else ""
-            yield connection, identity
+            with line.within(self.longest):  # each statement has far less on the server; this ends a silent peer
+                connection.begin()
+                pins = self._pinned(self.dialect.begin(connection))
+                if layout and pins.layout != self.dialect.layout(connection):
+                    raise LedgerMismatch(
+                        "tables, rules or grants of the ledger were altered after installation; see the docs"
+                    )
+                identity = self.dialect.lock(connection) if lock else ""
+                yield connection, identity
         except DBAPIError as error:
             self._raise(error)
         except Fault as fault:
