@@ -31,7 +31,8 @@ from airflow_provider_dpone.ledger.schema import (
     evidence,
     guard,
 )
-from airflow_provider_dpone.ledger.transaction import Ledger, Tx, hexed
+from airflow_provider_dpone.ledger.dialects.base import Audited
+from airflow_provider_dpone.ledger.transaction import Ledger, Tx, hexed, require_family
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ class CompositionActivationStore:
         identity = guard_id(marker.connector, marker.service_id, enrolment.guard_subject())
 
         def change(tx: Tx) -> None:
+            require_family(marker.family, tx.family, "an enrolment")
             sha256 = digest_bytes(tx.record(EvidenceKind.ENROLMENT, identity, enrolment))
             key = {"guard_id": digest_bytes(identity)}
             carried = uuid.UUID(enrolment.target_uuid) if isinstance(enrolment, TargetEnrolment) else None
@@ -151,6 +153,7 @@ class CompositionActivationStore:
                     service_id=marker.service_id,
                     subject=enrolment.guard_subject(),
                     epoch=0,
+                    admitted=0,
                     owner_sha256=None,
                     **accepted,
                 )
@@ -208,6 +211,7 @@ class CompositionActivationStore:
         mine = digest_bytes(sha256)
 
         def change(tx: Tx) -> None:
+            require_family(request.family, tx.family, "a release")
             tx.audit()
             tx.record(EvidenceKind.RELEASE, request.release_id, release)
             tx.record(EvidenceKind.DEPLOYMENT, request.deployment_id, deployment)
@@ -253,9 +257,11 @@ class CompositionActivationStore:
         """RETIRING -> RETIRED and every guard free, epochs kept.
 
         :raises ActivationRefused: an attempt is RUNNING or COMMIT_UNKNOWN, or a gate is not CLOSED.
+        :raises LedgerMismatch: an attempt of it does not agree with its originals and proofs; nothing was freed.
         """
 
         def change(tx: Tx) -> None:
+            tx.audit(Audited(activation=digest_bytes(activation_sha256)))
             self._move(tx, activation_sha256, ActivationState.RETIRING, ActivationState.RETIRED)
             owner = digest_bytes(activation_sha256)
             owned = list(tx.connection.execute(select(guard.c.guard_id).where(guard.c.owner_sha256 == owner)).scalars())

@@ -106,7 +106,7 @@ class LedgerMachine(RuleBasedStateMachine):
         step = self._journal(attempt).journal
         if not self._both(
             self.model.acting(attempt),
-            lambda: step(connector=Connector.CLICKHOUSE, service_id="s", name=name, purpose=purpose),
+            lambda: step(connector=Connector.CLICKHOUSE, service_id=builders.SERVICE, name=name, purpose=purpose),
         ):
             return multiple()
         self.model.principals[name] = ModelPrincipal(attempt, purpose)
@@ -160,9 +160,14 @@ class LedgerMachine(RuleBasedStateMachine):
     def prepare(self, name: str) -> None:
         attempt = self.model.principals[name].attempt
         found = self.model.attempts[attempt]
-        intent = builders.intent(self.active, found.table, attempt, publisher=name)
-        if self._both(self.model.may_prepare(attempt), lambda: self.publications.persist_prepared(intent)):
-            found.publisher, self.intents[attempt] = name, intent
+        made: list[Any] = []
+
+        def seal_and_prepare() -> None:
+            made.append(builders.intent(self.active, found.table, attempt, publisher=name))
+            self.publications.persist_prepared(made[0])
+
+        if self._both(self.model.may_prepare(attempt), seal_and_prepare):
+            found.publisher, self.intents[attempt] = name, made[0]
 
     @rule(attempt=attempts)
     def claim(self, attempt: str) -> None:
@@ -187,7 +192,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def finalize(self, attempt: str, state: AttemptState) -> None:
         if self._both(
             self.model.may_end(attempt, AttemptState.RUNNING, state),
-            lambda: self.store.finalize(attempt, builders.outcome(attempt, state)),
+            lambda: builders.end(self.store, attempt, state),
         ):
             self.model.attempts[attempt].state = state
 
@@ -195,7 +200,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def reconcile(self, attempt: str, state: AttemptState) -> None:
         if self._both(
             self.model.may_end(attempt, AttemptState.COMMIT_UNKNOWN, state),
-            lambda: self.store.reconcile_unknown(attempt, builders.outcome(attempt, state)),
+            lambda: builders.end(self.store, attempt, state, AttemptState.COMMIT_UNKNOWN),
         ):
             self.model.attempts[attempt].state = state
 
