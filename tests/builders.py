@@ -31,7 +31,7 @@ from airflow_provider_dpone.contracts.release import (
     WorkloadAdmission,
     WorkloadDeclaration,
 )
-from airflow_provider_dpone.contracts.states import AttemptState, Connector, Family
+from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, Connector, Family
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore, StoredActivation
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore, StoredAttempt
 from airflow_provider_dpone.ledger.schema import EvidenceKind
@@ -40,6 +40,7 @@ from airflow_provider_dpone.ledger.transaction import Ledger
 NOW = "2026-01-01T00:00:00Z"
 SERVICE = "00000000-0000-4000-8000-000000000001"
 CELL = "mssql_clickhouse_full_refresh"
+ALL_STATES = tuple(ActivationState)
 ROW_SUM = hashlib.sha256(b"content").hexdigest()
 
 

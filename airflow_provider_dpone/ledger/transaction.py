@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -246,7 +247,7 @@ class Ledger:
         self.dialect = dialect
         self._engine = dialect.engine(connect)
         self._expected = expected_service_id
-        self._adopting = False
+        self._tolerated: frozenset[str] = frozenset()
         self.family: str = ""
         self.service_id: uuid.UUID | None = expected_service_id
 
@@ -264,7 +265,7 @@ class Ledger:
             connection.begin()
             session = self.dialect.begin(connection)
             pins = self._pinned(session)
-            if pins.layout != self.dialect.layout(connection):
+            if "layout" not in self._tolerated and pins.layout != self.dialect.layout(connection):
                 raise LedgerMismatch(
                     "tables, rules, owners or grants of the ledger were altered after installation; see the docs"
                 )
@@ -297,7 +298,7 @@ class Ledger:
                 f"the control database has {', '.join(sorted(session.legacy))}, which the earlier system writes; nothing is "
                 "admitted beside it. Move it to another database, or drop it"
             )
-        if session.here != pins.incarnation and not self._adopting:
+        if session.here != pins.incarnation and "incarnation" not in self._tolerated:
             raise LedgerMismatch(
                 "this database is not the one the ledger was installed in: it is a copy or a restored one, and the original "
                 "may still be at work. Nothing is read or written here. When the original never runs again, its "
@@ -326,14 +327,21 @@ class Ledger:
         with self._transaction(lock=False) as (connection, identity):
             yield _OneConnection(self, connection, identity)
 
+    def as_it_is(self) -> Ledger:
+        """The same ledger for a person who looks at it: it is read although its schema was altered or it is a copy."""
+        return self._tolerating("layout", "incarnation")
+
+    def _tolerating(self, *what: str) -> Ledger:
+        other = copy(self)
+        other._tolerated = frozenset(what)
+        return other
+
     def adopt(self, signed: Callable[[str, str], Document]) -> Document:
         """Make the database this is the ledger's from now on, for good and on record (administrator).
 
         :param signed: the adoption's document, given where the ledger was installed and where this is.
         :raises LedgerRule: the caller is no administrator. :raises LedgerMismatch: there is nothing to adopt.
         """
-        adopting = Ledger.__new__(Ledger)
-        adopting.__dict__ = {**self.__dict__, "_adopting": True}
         moved: list[Document] = []
 
         def change(tx: Tx) -> None:
@@ -346,7 +354,7 @@ class Ledger:
             tx.move(ledger_meta, {"one": 1}, expect=before, to={"incarnation": session.here})
             moved.append(document)
 
-        adopting.write(change)
+        self._tolerating("incarnation").write(change)
         return moved[0]
 
     def write(self, change: Callable[[Tx], T]) -> T:

@@ -38,7 +38,7 @@ from airflow_provider_dpone.ledger.publications import LedgerPublicationStore
 from airflow_provider_dpone.ledger.transaction import hexed
 from tests import builders
 from tests.ledger_database import LedgerDatabase
-from tests.ledger_model import LedgerModel, ModelAttempt, ModelPrincipal
+from tests.ledger_model import OPEN, LedgerModel, ModelAttempt, ModelPrincipal
 
 EXAMPLES = int(os.environ.get("DPONE_MODEL_EXAMPLES", "12"))
 TERMINAL = st.sampled_from([AttemptState.SUCCEEDED, AttemptState.FAILED])
@@ -98,7 +98,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(attempt=attempts)
     def fence(self, attempt: str) -> None:
         self._both(True, lambda: self.store.fence(attempt))
-        self.model.attempts[attempt].fenced = True
+        if self.model.attempts[attempt].state in OPEN:
+            self.model.attempts[attempt].fenced = True
 
     @rule(target=principals, attempt=attempts, purpose=st.sampled_from([Purpose.INGEST, Purpose.PUBLISHER]))
     def journal(self, attempt: str, purpose: Purpose) -> Any:
