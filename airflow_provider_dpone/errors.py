@@ -460,6 +460,12 @@ class DeclarationInvalid(Refused):
     code = "DPONE_DECLARATION_INVALID"
 
 
+class ConnectionInvalid(Refused):
+    """A field of an Airflow connection is unknown or cannot be read; nothing was connected."""
+
+    code = "DPONE_CONNECTION_INVALID"
+
+
 # --- dbt ------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_provider_dpone.hooks.forms import CLICKHOUSE, POSTGRES
+
 
 def get_provider_info() -> dict[str, Any]:
     """The provider's manifest, in Airflow's own schema."""
@@ -37,22 +39,14 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [{"integration-name": name, "python-modules": [f"{package}.triggers.guard"]}],
         "connection-types": [
             {
-                "connection-type": "clickhouse",
+                "connection-type": "dpone_clickhouse",
                 "hook-class-name": f"{package}.hooks.clickhouse.DponeClickHouseHook",
-                "hook-name": "ClickHouse",
+                "hook-name": "ClickHouse (dpone)",
                 "ui-field-behaviour": {
                     "relabeling": {"port": "HTTP port", "schema": "Database"},
                     "placeholders": {"port": "8123", "login": "dpone_controller"},
                 },
-                "conn-fields": {
-                    "native_port": {"label": "Native port", "schema": {"type": ["integer", "null"]}},
-                    "secure": {"label": "TLS", "schema": {"type": ["boolean", "null"]}},
-                    "verify": {"label": "Verify certificate", "schema": {"type": ["boolean", "null"]}},
-                    "issued_user_hosts": {
-                        "label": "Addresses one-time users come from",
-                        "schema": {"type": ["string", "null"]},
-                    },
-                },
+                "conn-fields": CLICKHOUSE.form(),
             },
             {
                 "connection-type": "dpone_control",
@@ -60,15 +54,9 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-name": "dpone control ledger",
                 "ui-field-behaviour": {
                     "relabeling": {"schema": "Database"},
-                    "placeholders": {"port": "5432", "schema": "dpone_control", "login": "dpone_runtime"},
+                    "placeholders": {"port": "5432", "schema": "dpone", "login": "dpone_runtime"},
                 },
-                "conn-fields": {
-                    "service_id": {
-                        "label": "Ledger service id (printed at installation)",
-                        "schema": {"type": ["string", "null"]},
-                    },
-                    "sslmode": {"label": "sslmode", "schema": {"type": ["string", "null"]}},
-                },
+                "conn-fields": POSTGRES.form(),
             },
         ],
         "cli": [f"{package}.cli.get_cli_commands"],

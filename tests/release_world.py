@@ -16,6 +16,7 @@ from airflow_provider_dpone.activation.physical import (
 from airflow_provider_dpone.contracts.naming import split_table
 from airflow_provider_dpone.contracts.release import Release, WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import Connector
+from airflow_provider_dpone.engines.postgres.snapshot import PostgresSource
 from airflow_provider_dpone.enrolment.clickhouse import read_marker
 from airflow_provider_dpone.errors import TargetUnsupported
 from airflow_provider_dpone.ledger.stores import Stores
@@ -34,6 +35,8 @@ class WorldBackend:
     """Another server incarnation that a connection id claims (a clone, or a second name)."""
     compare: Callable[[Sequence[str]], list[int]] | None = None
     same: bool = True
+    sources: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Another source that a connection id leads to."""
     _databases: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)
 
     def connector(self, conn_id: str) -> str:
@@ -51,10 +54,21 @@ class WorldBackend:
                 marker = read_marker(control, database)
             self._databases[database] = (*rows[0], marker.ledger_service_id if marker else None)
         server, uuid, ledger = self._databases[database]
+        elsewhere = {
+            relation: self._uuid(split_table(relation)[0])
+            for relation in declaration.writes
+            if split_table(relation)[0] != database
+        }
         return Place(
             Connector.CLICKHOUSE, self.claims.get(declaration.target_conn_id, server), uuid, f"{uuid}/{table}",
-            (declaration.target_relation, *declaration.writes), ledger,
+            (declaration.target_relation, *declaration.writes), ledger, elsewhere,
         )  # fmt: skip
+
+    def _uuid(self, database: str) -> str:
+        return str(self.world.ch(f"SELECT toString(uuid) FROM system.databases WHERE name = '{database}'")[0][0])
+
+    def source(self, conn_id: str) -> tuple[str, str]:
+        return self.sources.get(conn_id) or PostgresSource(self.world.source).place()
 
     def same_place(self, first: WorkloadDeclaration, second: WorkloadDeclaration) -> bool:
         return self.same

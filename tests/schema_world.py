@@ -14,6 +14,7 @@ from airflow_provider_dpone.attempts.cells.load import LoadCell
 from airflow_provider_dpone.attempts.cells.snapshot import SnapshotWork
 from airflow_provider_dpone.attempts.sql import SqlTarget, SqlWorld
 from airflow_provider_dpone.attempts.steps import StopFlag
+from airflow_provider_dpone.contracts.choice import ColumnChoice
 from airflow_provider_dpone.contracts.enrolment import SchemaEnrolment
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity, TaskCoordinates
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
@@ -197,7 +198,7 @@ class SchemaWorld:
         self, task: str, *, run_id: str = "run", try_number: int = 1, max_tries: int = 3, min_rows: int = 0,
         limits: SnapshotLimits | None = None, stop: StopFlag | None = None, port: int | None = None,
         ledger_port: int | None = None, source_port: int | None = None, policy: Any = None,
-        finished: Callable[[TaskCoordinates], bool] = lambda coordinates: False,
+        finished: Callable[[TaskCoordinates], bool] = lambda coordinates: False, choice: ColumnChoice | None = None,
     ) -> LoadCell:  # fmt: skip
         """A load cell for one task try, wired like the operator wires it; ports lead through a proxy when given."""
         coordinates = self.coordinates(task, run_id=run_id, try_number=try_number, max_tries=max_tries)
@@ -209,7 +210,7 @@ class SchemaWorld:
             declaration=self.declarations[task], environment="test",
             coordinates=coordinates, limits=(limits or SnapshotLimits(max_source_bytes="4 GiB")).effective(), min_rows=min_rows,
             source=PostgresSource(source if source_port is None else replace(source, port=source_port)), source_schema="public",
-            source_name=task,
+            source_name=task, choice=choice,
         )  # fmt: skip
         return LoadCell(world, work, stop, finished)
 

@@ -12,6 +12,7 @@ from airflow_provider_dpone.attempts.cells.retention import RetentionCell, Reten
 from airflow_provider_dpone.attempts.cells.snapshot import SnapshotCell, SnapshotWork
 from airflow_provider_dpone.attempts.clickhouse import ClickHouseTarget, ClickHouseWorld
 from airflow_provider_dpone.attempts.steps import StopFlag
+from airflow_provider_dpone.contracts.choice import ColumnChoice
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.release import (
@@ -196,6 +197,7 @@ class SnapshotWorld:
         native_port: int | None = None,
         source_port: int | None = None,
         task_instance_id: str | None = None,
+        choice: ColumnChoice | None = None,
     ) -> SnapshotCell:
         """A cell for one task try, wired like the operator wires it; ports lead through a proxy when given."""
         instance = task_instance_id or instance_id()  # Airflow gives it before the task says its first word
@@ -217,6 +219,7 @@ class SnapshotWorld:
             )),
             source_schema=self.source_schema,
             source_name=table,
+            choice=choice,
         )  # fmt: skip
         return SnapshotCell(world, work, stop, finished)
 

@@ -22,7 +22,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from airflow_provider_dpone.activation.coordinator import CompositionActivationCoordinator
-from airflow_provider_dpone.contracts.canonical import Digest, Document, Uuid, digest_of
+from airflow_provider_dpone.contracts.canonical import Digest, Document, Uuid4, digest_of
 from airflow_provider_dpone.contracts.release import Deployment
 from airflow_provider_dpone.contracts.states import ActivationState
 from airflow_provider_dpone.errors import (
@@ -47,7 +47,7 @@ class CurrentPointer(Document):
 
     schema_name: Literal["dpone.current.v1"] = Field(default="dpone.current.v1")
     environment: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", strict=True)]
-    activation_id: Uuid
+    activation_id: Uuid4
     activation_sha256: Digest
     deployment_id: Digest
     release_id: Digest

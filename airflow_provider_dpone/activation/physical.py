@@ -8,8 +8,8 @@ server itself, under its own collation.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from airflow_provider_dpone.contracts.release import (
@@ -44,14 +44,20 @@ class Place:
     subject: str
     """The guard's subject; see ``guard_subject`` of the enrolments."""
     relations: tuple[str, ...]
-    """Every relation the workload can write in that database, its target first."""
+    """Every relation the workload can write, its target first."""
     ledger_service_id: str | None
     """The ledger the database's marker names; None without a marker."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Identity of the database of each relation that is not in the target's: names are compared where they are."""
 
     @property
     def domain(self) -> tuple[Connector, str, str]:
         """The physical database: names are compared within it."""
         return self.connector, self.service_id, self.database_id
+
+    def domain_of(self, relation: str) -> tuple[Connector, str, str]:
+        """The physical database of one of the relations."""
+        return self.connector, self.service_id, self.elsewhere.get(relation, self.database_id)
 
 
 class PhysicalBackend(Protocol):
@@ -63,6 +69,10 @@ class PhysicalBackend(Protocol):
 
     def place(self, declaration: WorkloadDeclaration) -> Place:
         """Where a workload's target is, asked now."""
+        ...
+
+    def source(self, conn_id: str) -> tuple[str, str]:
+        """Server incarnation and database identity of a source, as every description of its tables carries them."""
         ...
 
     def same_place(self, first: WorkloadDeclaration, second: WorkloadDeclaration) -> bool:
@@ -94,16 +104,18 @@ class CompositionPhysicalAdmissionService:
         self.backend = backend
 
     def seal(self, plan: CompositionExecutionPlan, environment: str) -> Deployment:
-        """The deployment of a plan in an environment: every target connection as the physical place it is now."""
+        """The deployment of a plan in an environment: every connection as the physical place it is now."""
         places, problems = self._places(plan)
-        _refuse(problems)
-        bindings = {
+        sources, missing = self._sources(plan)
+        _refuse(problems + missing)
+        bindings = sources | {
             Binding(conn_id=d.target_conn_id, connector=p.connector, service_id=p.service_id, database_id=p.database_id)
             for d, p in places
         }
         seen: dict[str, list[Binding]] = {}
         for binding in bindings:
             seen.setdefault(binding.conn_id, []).append(binding)
+        # a connection that is source and target is one binding, with both identities of its database
         return Deployment(
             release_id=plan.sources.release_id,
             environment=environment,
@@ -111,8 +123,8 @@ class CompositionPhysicalAdmissionService:
                 Binding(
                     conn_id=conn_id,
                     connector=found[0].connector,
-                    service_id=found[0].service_id,
-                    database_id=" ".join(sorted(b.database_id for b in found)),
+                    service_id=" ".join(sorted({b.service_id for b in found})),
+                    database_id=" ".join(sorted({b.database_id for b in found})),
                 )
                 for conn_id, found in sorted(seen.items())
             ),
@@ -180,6 +192,23 @@ class CompositionPhysicalAdmissionService:
                 problems.append(f"{planned.declaration.workload_id}: {error.message}")
         return found, problems
 
+    def _sources(self, plan: CompositionExecutionPlan) -> tuple[set[Binding], list[str]]:
+        """What every source connection is now, each asked once."""
+        found: set[Binding] = set()
+        problems: list[str] = []
+        readers = {p.declaration.source_conn_id: p.declaration for p in plan.workloads if p.declaration.source_conn_id}
+        for conn_id, declaration in readers.items():
+            try:
+                service_id, database_id = self.backend.source(str(conn_id))
+                connector = Connector(self.backend.connector(str(conn_id)))
+            except DponeError as error:
+                problems.append(f"{declaration.workload_id}: {error.message}")
+                continue
+            found.add(
+                Binding(conn_id=str(conn_id), connector=connector, service_id=service_id, database_id=database_id)
+            )
+        return found, problems
+
     def _require_distinct(self, places: Sequence[tuple[WorkloadDeclaration, Place]]) -> None:
         """Connections that claim one place are one, and those that claim two are two.
 
@@ -205,7 +234,7 @@ class CompositionPhysicalAdmissionService:
         domains: dict[tuple[Connector, str, str], list[tuple[WorkloadDeclaration, Guard, str]]] = {}
         for declaration, place, guard in held:
             for relation in place.relations:
-                domains.setdefault(place.domain, []).append((declaration, guard, relation))
+                domains.setdefault(place.domain_of(relation), []).append((declaration, guard, relation))
         classes: list[WriteClass] = []
         problems: list[str] = []
         for writes in domains.values():

@@ -179,6 +179,7 @@ class PublicationOutcomes:
             wire_bytes=generation.wire_bytes,
             generation_bytes=generation.generation_bytes,
             milliseconds=milliseconds,
+            left_out=generation.source.left_out,
         )
 
     def _publisher(self, publication: StoredPublication) -> ClickHouseAtomicSnapshotPublisher:

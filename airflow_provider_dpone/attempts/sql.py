@@ -236,6 +236,7 @@ class LoadOutcomes:
                 wire_bytes=record.wire_bytes,
                 staging_bytes=record.staging_bytes,
                 milliseconds=milliseconds,
+                left_out=record.source.left_out,
             ),
         )
 

@@ -75,12 +75,13 @@ def _add_release(commands: Any) -> None:
     build.add_argument("--dry-run", action="store_true", help="only say what it would contain, or why it is refused")
     build.add_argument("--json", action="store_true")
     build.set_defaults(handler=_build)
-    verify = actions.add_parser("verify", help="read a release back, to the last byte")
+    verify = actions.add_parser("verify", help="read a release back and derive its inventory from its files again")
     verify.add_argument("release", type=Path)
     verify.add_argument("--release-id", help="the release it must be (default: what it says it is)")
     verify.add_argument("--json", action="store_true")
     verify.set_defaults(handler=_verify)
     schema = actions.add_parser("manifest-schema", help="print the JSON Schema of transfer manifests")
+    schema.add_argument("--generated", action="store_true", help="of transfers that a native project generates")
     schema.set_defaults(handler=_schema)
     prune = actions.add_parser("prune", help="remove projections from a deployment cache that nothing needs any more")
     prune.add_argument("--cache", type=Path, required=True)
@@ -114,11 +115,13 @@ def _build(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.operators.declarations import require_declared
     from airflow_provider_dpone.releases.sources import build_composition_source_reader
 
     sources = build_composition_source_reader().read_sources(
         options.release, expected_release_id=options.release_id or _says(options.release)
     )
+    require_declared(sources)
     if options.json:
         print(json.dumps({"release_id": sources.release_id, "native_id": sources.native_id,
                           "standalone_id": sources.standalone_id, "pins": sources.pins, "writes": sources.writes,
@@ -129,9 +132,10 @@ def _verify(options: argparse.Namespace) -> None:
 
 
 def _schema(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.releases.manifest import json_schema
+    from airflow_provider_dpone.releases.generated_transfer import GeneratedTransfer
+    from airflow_provider_dpone.releases.manifest import TransferManifest, json_schema
 
-    print(json_schema(), end="")
+    print(json_schema(GeneratedTransfer if options.generated else TransferManifest), end="")
 
 
 def _prune(options: argparse.Namespace) -> None:

@@ -12,7 +12,15 @@ import itertools
 import json
 from typing import Annotated, Any, ClassVar, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+)
 
 from airflow_provider_dpone.errors import DocumentInvalid
 
@@ -21,6 +29,11 @@ MAX_COUNTER = 2**63 - 1
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$", strict=True)]
 Uuid = Annotated[
     str, StringConstraints(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", strict=True)
+]
+#: A random UUID: what names one occurrence must not be derived from anything.
+Uuid4 = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$", strict=True),
 ]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]+$", strict=True)]
 Counter = Annotated[int, Field(ge=0, le=MAX_COUNTER, strict=True)]
@@ -56,6 +69,16 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", hide_input_in_errors=True)
 
     max_bytes: ClassVar[int] = 8 * 1024 * 1024
+    #: Members that are not written while they have their default: documents of before they existed keep their bytes.
+    written_unless_default: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        members: dict[str, Any] = handler(self)
+        for name in self.written_unless_default:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                del members[name]
+        return members
 
     def wire(self) -> bytes:
         """The canonical bytes.

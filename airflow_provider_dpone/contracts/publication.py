@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from airflow_provider_dpone.contracts.canonical import ContentSum, Counter, Digest, Document, Text, Uuid
+from airflow_provider_dpone.contracts.columns import ColumnName
 from airflow_provider_dpone.contracts.limits import LimitsDocument
 from airflow_provider_dpone.contracts.states import PUBLICATION_MOVES, PUBLICATION_REVISIONS, Family, PublicationState
 
@@ -59,6 +60,10 @@ class SourceSnapshotRef(Document):
     snapshot_id: Text
     taken_at: Text
     """UTC, ISO 8601."""
+    left_out: tuple[ColumnName, ...] = ()
+    """Columns of the source that the author chose not to transfer, sorted."""
+
+    written_unless_default: ClassVar[frozenset[str]] = frozenset({"left_out"})
 
 
 class GenerationRecord(Document):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from airflow_provider_dpone.contracts.canonical import ContentSum, Counter, Digest, Document, Text, Uuid
+from airflow_provider_dpone.contracts.columns import ColumnName
 from airflow_provider_dpone.contracts.states import Family
 
 
@@ -36,6 +37,10 @@ class SnapshotReceipt(Document):
     generation_bytes: Counter
     milliseconds: dict[str, Counter]
     """Wall-clock milliseconds per step."""
+    left_out: tuple[ColumnName, ...] = ()
+    """Columns of the source that the author chose not to transfer, sorted."""
+
+    written_unless_default: ClassVar[frozenset[str]] = frozenset({"left_out"})
 
 
 class RetentionReceipt(Document):
@@ -77,3 +82,7 @@ class LoadReceipt(Document):
     staging_bytes: Counter
     milliseconds: dict[str, Counter]
     """Wall-clock milliseconds per step."""
+    left_out: tuple[ColumnName, ...] = ()
+    """Columns of the source that the author chose not to transfer, sorted."""
+
+    written_unless_default: ClassVar[frozenset[str]] = frozenset({"left_out"})

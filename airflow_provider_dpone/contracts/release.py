@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from airflow_provider_dpone.contracts.canonical import Counter, Digest, Document, Text, Uuid, require_sorted_unique
+from airflow_provider_dpone.contracts.canonical import Counter, Digest, Document, Text, Uuid4, require_sorted_unique
 from airflow_provider_dpone.contracts.states import Connector, Family
 
 Constituent = Literal["native", "standalone"]
+#: The constituent each cell belongs to: a cell's name makes no other declaration eligible for it.
+CELL_CONSTITUENTS: Final[dict[str, Constituent]] = {
+    "dbt_native": "native",
+    "mssql_clickhouse_full_refresh": "native",
+    "postgres_mssql_full_refresh": "standalone",
+}
 
 
 class WorkloadDeclaration(Document):
@@ -104,6 +110,12 @@ class WorkloadAdmission(Document):
     pack_sha256: Digest
     guard_id: Digest
 
+    @model_validator(mode="after")
+    def _eligible(self) -> WorkloadAdmission:
+        if CELL_CONSTITUENTS.get(self.cell, self.constituent) != self.constituent:
+            raise ValueError(f"cell {self.cell} is not for a {self.constituent} workload")
+        return self
+
     def __lt__(self, other: WorkloadAdmission) -> bool:
         return self.workload_id < other.workload_id
 
@@ -126,7 +138,7 @@ class ActivationRequest(Document):
 
     schema_name: Literal["dpone.activation.v1"] = Field(default="dpone.activation.v1")
     family: Family
-    occurrence_id: Uuid
+    occurrence_id: Uuid4
     environment: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", strict=True)]
     release_id: Digest
     deployment_id: Digest

@@ -38,7 +38,7 @@ from airflow_provider_dpone.errors import (
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
 from airflow_provider_dpone.hooks.control import DponeControlHook
 from airflow_provider_dpone.hooks.mssql import mssql_params
-from airflow_provider_dpone.hooks.source import source_params
+from airflow_provider_dpone.hooks.source import source_behind, source_params
 from airflow_provider_dpone.ledger.stores import Stores
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ class Resolver(Protocol):
 
     def subject(self, database_id: str, declaration: WorkloadDeclaration) -> str:
         """The guard's subject of a workload there."""
+        ...
+
+    def database_of(self, relation: str, database: str) -> str:
+        """The database a relation is in, when the target's is ``database``."""
         ...
 
     def same_place(self, one: str, other: str, database: str) -> bool:
@@ -87,6 +91,10 @@ class ClickHouseResolver:
     def subject(self, database_id: str, declaration: WorkloadDeclaration) -> str:
         """Database and table."""
         return f"{database_id}/{split_table(declaration.target_relation)[1]}"
+
+    def database_of(self, relation: str, database: str) -> str:
+        """Its first part."""
+        return split_table(relation)[0]
 
     def same_place(self, one: str, other: str, database: str) -> bool:
         """A query running through one is listed through the other while it runs, and not after."""
@@ -139,6 +147,10 @@ class PostgresResolver:
         relation = declaration.target_relation
         return f"{database_id}/{split_table(relation)[0] if declaration.kind == 'load' else relation}"
 
+    def database_of(self, relation: str, database: str) -> str:
+        """The target's: no cell writes in another database of the server."""
+        return database
+
     def same_place(self, one: str, other: str, database: str) -> bool:
         """An advisory lock taken through one is taken through the other too, and free when it is given back."""
         key = secrets.randbits(62)
@@ -180,6 +192,10 @@ class MssqlResolver:
         """The dedicated database."""
         return database_id
 
+    def database_of(self, relation: str, database: str) -> str:
+        """The target's: no cell writes in another database of the server."""
+        return database
+
     def same_place(self, one: str, other: str, database: str) -> bool:
         """An application lock taken through one is held through the other, and free when it is given back."""
         from airflow_provider_dpone.engines.mssql.place import same_place
@@ -215,6 +231,7 @@ class AirflowBackend:
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}
         self._databases: dict[tuple[str, str], tuple[str, str, str | None]] = {}
+        self._sources: dict[str, tuple[str, str]] = {}
 
     def connector(self, conn_id: str) -> str:
         """Kind of server behind a connection.
@@ -233,11 +250,14 @@ class AirflowBackend:
         :raises TargetUnsupported: no target can be behind such a connection, or its database does not exist.
         """
         resolver, database = self._resolver(declaration), _database(declaration)
-        key = declaration.target_conn_id, database
-        if key not in self._databases:
-            with _naming(declaration.target_conn_id):
-                self._databases[key] = resolver.database(*key)
-        service_id, database_id, ledger = self._databases[key]
+        with _naming(declaration.target_conn_id):
+            service_id, database_id, ledger = self._database(resolver, declaration.target_conn_id, database)
+        elsewhere = {}
+        for relation in declaration.writes:
+            other = resolver.database_of(relation, database)
+            if other != database:
+                with _naming(declaration.target_conn_id):
+                    elsewhere[relation] = self._database(resolver, declaration.target_conn_id, other)[1]
         return Place(
             connector=resolver.connector,
             service_id=service_id,
@@ -245,7 +265,25 @@ class AirflowBackend:
             subject=resolver.subject(database_id, declaration),
             relations=declaration.relations(),
             ledger_service_id=ledger,
+            elsewhere=elsewhere,
         )
+
+    def source(self, conn_id: str) -> tuple[str, str]:
+        """What a source connection is now; asked once.
+
+        :raises DeclarationInvalid: no such connection, or its type is not a source.
+        """
+        if conn_id not in self._sources:
+            with _naming(conn_id):
+                self._sources[conn_id] = source_behind(conn_id).place()
+        return self._sources[conn_id]
+
+    def _database(self, resolver: Resolver, conn_id: str, database: str) -> tuple[str, str, str | None]:
+        """What a database behind a target connection is now; asked once."""
+        key = conn_id, database
+        if key not in self._databases:
+            self._databases[key] = resolver.database(*key)
+        return self._databases[key]
 
     def same_place(self, first: WorkloadDeclaration, second: WorkloadDeclaration) -> bool:
         """See :class:`Resolver`."""
@@ -271,7 +309,7 @@ class AirflowBackend:
 
 
 #: Connection types that are another name for a kind of server.
-_ALIASES: Final = {"odbc": "mssql"}
+_ALIASES: Final = {"odbc": "mssql", "dpone_clickhouse": "clickhouse"}
 
 
 def _database(declaration: WorkloadDeclaration) -> str:

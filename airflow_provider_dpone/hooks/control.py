@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import psycopg
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Connection
 
 from airflow_provider_dpone.errors import DponeError, LedgerMismatch
-from airflow_provider_dpone.hooks.mssql import MSSQL_TYPES, mssql_params
+from airflow_provider_dpone.hooks.forms import MSSQL, MSSQL_TYPES, POSTGRES, POSTGRES_TYPES
+from airflow_provider_dpone.hooks.mssql import mssql_params
+from airflow_provider_dpone.hooks.source import postgres_params
 from airflow_provider_dpone.ledger.dialects.base import Dialect
 from airflow_provider_dpone.ledger.dialects.mssql import MssqlDialect
 from airflow_provider_dpone.ledger.dialects.postgres import PostgresDialect
-from airflow_provider_dpone.ledger.schema import SCHEMA
 from airflow_provider_dpone.ledger.transaction import Ledger
 
 
@@ -33,19 +33,6 @@ class DponeControlHook(BaseHook):
     conn_type = "dpone_control"
     hook_name = "dpone control ledger"
 
-    LIBPQ_OPTIONS: ClassVar[frozenset[str]] = frozenset(
-        {
-            "sslmode",
-            "sslrootcert",
-            "sslcert",
-            "sslkey",
-            "connect_timeout",
-            "options",
-            "target_session_attrs",
-            "hostaddr",
-        }
-    )
-
     def __init__(self, control_conn_id: str = default_conn_name, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.control_conn_id = control_conn_id
@@ -62,38 +49,30 @@ class DponeControlHook(BaseHook):
 
             params = replace(mssql_params(connection), application_name="dpone-control")
             return lambda: odbc.connect(params)
-        if connection.conn_type not in ("dpone_control", "postgres"):
+        if connection.conn_type not in POSTGRES_TYPES:
             raise LedgerMismatch(
                 f"connection {self.control_conn_id!r} has type {connection.conn_type!r}; a ledger lives in SQL Server "
                 "(mssql, odbc) or PostgreSQL (dpone_control, postgres)"
             )
-        extra = connection.extra_dejson
-        options = {name: value for name, value in extra.items() if name in self.LIBPQ_OPTIONS}
-        options.setdefault("connect_timeout", 10)
-
-        def connect() -> psycopg.Connection[tuple[object, ...]]:
-            return psycopg.connect(
-                host=connection.host,
-                port=connection.port,
-                dbname=connection.schema or "dpone",
-                user=connection.login,
-                password=connection.password,
-                application_name="dpone-control",
-                **options,
-            )
-
-        return connect
+        database = replace(postgres_params(connection, database="dpone"), application_name="dpone-control")
+        return lambda: psycopg.connect(database.conninfo())
 
     def dialect(self) -> Dialect:
         """What the ledger needs to know of the database behind this connection."""
         connection = self.get_connection(self.control_conn_id)
-        schema = str(connection.extra_dejson.get("control_schema", SCHEMA))
+        schema = self._fields(connection)["control_schema"]
         return MssqlDialect(schema) if connection.conn_type in MSSQL_TYPES else PostgresDialect(schema)
 
     def ledger(self) -> Ledger:
         """The ledger behind this connection, pinned to the ``service_id`` of its extra when there is one."""
-        pinned = self.get_connection(self.control_conn_id).extra_dejson.get("service_id")
-        return Ledger(self.connector(), self.dialect(), uuid.UUID(pinned) if pinned else None)
+        pinned = self._fields(self.get_connection(self.control_conn_id))["service_id"]
+        return Ledger(self.connector(), self.dialect(), pinned)
+
+    @staticmethod
+    def _fields(connection: Connection) -> dict[str, Any]:
+        if connection.conn_type in MSSQL_TYPES:
+            return MSSQL.read(connection, nested="connect_kwargs")
+        return POSTGRES.read(connection)
 
     def test_connection(self) -> tuple[bool, str]:
         """The Test button: reachable, installed, unaltered and, when pinned, the right ledger."""

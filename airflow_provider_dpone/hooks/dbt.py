@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from airflow.sdk import BaseHook
 
 from airflow_provider_dpone.engines.dbt.profile import DbtTarget
 from airflow_provider_dpone.errors import TargetUnsupported
+from airflow_provider_dpone.hooks.forms import MSSQL
 from airflow_provider_dpone.hooks.source import source_params
-
-_SQLSERVER: Final = ("driver", "encrypt", "trust_cert", "login_timeout", "query_timeout", "backend")
 
 
 def dbt_target(conn_id: str, schema: str) -> DbtTarget:
@@ -25,8 +24,12 @@ def dbt_target(conn_id: str, schema: str) -> DbtTarget:
         options: list[tuple[str, Any]] = [("sslmode", params.sslmode), *certificates]
         return DbtTarget("postgres", params.host, params.port, params.dbname, schema, tuple(options))
     if connection.conn_type == "mssql":
-        extra = connection.extra_dejson
-        options = [(name, extra[name]) for name in _SQLSERVER if name in extra]
+        fields = MSSQL.read(connection, nested="connect_kwargs")
+        options = [
+            ("encrypt", fields["Encrypt"] not in ("no", "false", "optional")),
+            ("trust_cert", fields["TrustServerCertificate"]),
+            *((name, fields[name]) for name in ("driver", "login_timeout", "query_timeout", "backend") if fields[name]),
+        ]
         return DbtTarget(
             "sqlserver",
             connection.host or "localhost",

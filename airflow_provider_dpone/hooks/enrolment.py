@@ -15,7 +15,7 @@ from airflow_provider_dpone.enrolment.postgres import enrol_schema
 from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
 from airflow_provider_dpone.hooks.control import DponeControlHook
-from airflow_provider_dpone.hooks.mssql import MSSQL_TYPES
+from airflow_provider_dpone.hooks.forms import MSSQL_TYPES
 from airflow_provider_dpone.hooks.source import source_params
 from airflow_provider_dpone.hooks.targets import mssql_control
 

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Final
 from airflow.sdk import Connection
 
 from airflow_provider_dpone.errors import DeclarationInvalid
+from airflow_provider_dpone.hooks.forms import MSSQL
 
 if TYPE_CHECKING:
     from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
 
-MSSQL_TYPES: Final = ("mssql", "odbc")
-#: Keywords of the driver that a connection's extra may set; everything else there is ignored.
-_KEYWORDS: Final = {
-    name.lower(): name
-    for name in ("Encrypt", "TrustServerCertificate", "HostNameInCertificate", "ServerCertificate", "Authentication")
-}
+#: The driver's keywords that a connection's extra may set.
+_KEYWORDS: Final = ("HostNameInCertificate", "ServerCertificate", "ClientCertificate", "ClientKey", "Authentication")
 
 
 def mssql_params(connection: Connection) -> MssqlParams:
@@ -26,19 +23,24 @@ def mssql_params(connection: Connection) -> MssqlParams:
     provider has it.
 
     :raises DeclarationInvalid: the connection names no database.
+    :raises ConnectionInvalid: a field of its extra is unknown or cannot be read.
     """
     from airflow_provider_dpone.ledger.dialects.mssql.odbc import DRIVER, MssqlParams
 
     if not connection.schema:
         raise DeclarationInvalid(f"connection {connection.conn_id!r} names no database; put it into its schema field")
-    extra = connection.extra_dejson
-    given = {str(k).lower(): str(v) for k, v in {**extra.get("connect_kwargs", {}), **extra}.items()}
+    fields = MSSQL.read(connection, nested="connect_kwargs")
+    keywords = {
+        "Encrypt": {"true": "yes", "false": "no"}.get(fields["Encrypt"], fields["Encrypt"]),
+        "TrustServerCertificate": "yes" if fields["TrustServerCertificate"] else "no",
+        **{name: fields[name] for name in _KEYWORDS if fields[name] is not None},
+    }
     return MssqlParams(
         host=connection.host or "localhost",
         port=int(connection.port or 1433),
         database=connection.schema,
         user=connection.login or "",
         password=connection.password,
-        driver=given.get("driver", DRIVER).strip("{}"),
-        options=tuple((name, given[key]) for key, name in _KEYWORDS.items() if key in given),
+        driver=(fields["driver"] or DRIVER).strip("{}"),
+        options=tuple(keywords.items()),
     )

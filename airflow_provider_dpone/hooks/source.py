@@ -9,10 +9,10 @@ from airflow.sdk import BaseHook, Connection
 from airflow_provider_dpone.engines.postgres.session import PostgresParams
 from airflow_provider_dpone.engines.postgres.snapshot import PostgresSource
 from airflow_provider_dpone.errors import DeclarationInvalid
-from airflow_provider_dpone.hooks.mssql import MSSQL_TYPES, mssql_params
+from airflow_provider_dpone.hooks.forms import LIBPQ_KEYWORDS, MSSQL_TYPES, POSTGRES
+from airflow_provider_dpone.hooks.mssql import mssql_params
 from airflow_provider_dpone.transfer.source import Source
 
-_LIBPQ: Final = ("sslrootcert", "sslcert", "sslkey", "options", "target_session_attrs", "hostaddr")
 _CONNECTORS: Final = {"postgres": "postgres", **dict.fromkeys(MSSQL_TYPES, "mssql")}
 
 
@@ -54,15 +54,19 @@ def source_params(conn_id: str) -> PostgresParams:
     return postgres_params(BaseHook.get_connection(conn_id))
 
 
-def postgres_params(connection: Connection) -> PostgresParams:
-    """Parameters of the PostgreSQL database behind an Airflow connection."""
-    extra = connection.extra_dejson
+def postgres_params(connection: Connection, *, database: str = "postgres") -> PostgresParams:
+    """Parameters of the PostgreSQL database behind an Airflow connection.
+
+    :param database: when its schema field names none.
+    :raises ConnectionInvalid: a field of its extra is unknown or cannot be read.
+    """
+    fields = POSTGRES.read(connection)
     return PostgresParams(
         host=connection.host or "localhost",
         port=int(connection.port or 5432),
-        dbname=connection.schema or "postgres",
+        dbname=connection.schema or database,
         user=connection.login or "postgres",
         password=connection.password,
-        sslmode=str(extra.get("sslmode", "prefer")),
-        options=tuple((key, str(extra[key])) for key in _LIBPQ if key in extra),
+        sslmode=fields["sslmode"],
+        options=tuple((name, str(fields[name])) for name in LIBPQ_KEYWORDS if fields[name] is not None),
     )

@@ -15,7 +15,8 @@ from airflow_provider_dpone.engines.postgres.load_target import PostgresTarget
 from airflow_provider_dpone.engines.postgres.rights import GatePolicy as PostgresGatePolicy
 from airflow_provider_dpone.errors import DeclarationInvalid, TargetUnsupported
 from airflow_provider_dpone.hooks.clickhouse import DponeClickHouseHook
-from airflow_provider_dpone.hooks.mssql import MSSQL_TYPES, mssql_params
+from airflow_provider_dpone.hooks.forms import CLICKHOUSE_TYPES, MSSQL, MSSQL_TYPES, POSTGRES
+from airflow_provider_dpone.hooks.mssql import mssql_params
 from airflow_provider_dpone.hooks.source import source_params
 from airflow_provider_dpone.ledger.transaction import Ledger
 
@@ -35,8 +36,7 @@ def postgres_world(ledger: Ledger, conn_id: str, checkpoint: Callable[[], None] 
 
     Extra field ``dpone_stand_in`` marks a local development server; it is shown in every receipt.
     """
-    connection = BaseHook.get_connection(conn_id)
-    stand_in = bool(connection.extra_dejson.get("dpone_stand_in"))
+    stand_in = POSTGRES.read(BaseHook.get_connection(conn_id))["dpone_stand_in"]
     target = PostgresTarget(PostgresControl(source_params(conn_id)), PostgresGatePolicy(), stand_in=stand_in)
     return SqlWorld(ledger, target, target.service_id(), checkpoint)
 
@@ -52,7 +52,7 @@ def mssql_world(ledger: Ledger, conn_id: str, checkpoint: Callable[[], None] = l
     from airflow_provider_dpone.engines.mssql.rights import MssqlGatePolicy
 
     control = mssql_control(conn_id)
-    stand_in = bool(BaseHook.get_connection(conn_id).extra_dejson.get("dpone_stand_in"))
+    stand_in = MSSQL.read(BaseHook.get_connection(conn_id), nested="connect_kwargs")["dpone_stand_in"]
     target = MssqlTarget(control, MssqlGatePolicy(), stand_in=stand_in, ledger=ledger)
     return SqlWorld(ledger, target, target.service_id(), checkpoint)
 
@@ -65,17 +65,17 @@ def mssql_control(conn_id: str) -> MssqlControl:
     from airflow_provider_dpone.engines.mssql.control import MssqlControl
 
     connection = BaseHook.get_connection(conn_id)
-    control_database = connection.extra_dejson.get("dpone_control_database")
+    control_database = MSSQL.read(connection, nested="connect_kwargs")["dpone_control_database"]
     if not control_database:
         raise DeclarationInvalid(
             f"connection {conn_id!r} does not say where its server keeps the login gates; put "
             '{"dpone_control_database": "..."} into its extra'
         )
-    return MssqlControl(mssql_params(connection), str(control_database))
+    return MssqlControl(mssql_params(connection), control_database)
 
 
 _WORLDS: dict[str, Callable[..., World[Any]]] = {
-    "clickhouse": clickhouse_world,
+    **dict.fromkeys(CLICKHOUSE_TYPES, clickhouse_world),
     "postgres": postgres_world,
     **dict.fromkeys(MSSQL_TYPES, mssql_world),
 }

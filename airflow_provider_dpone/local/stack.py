@@ -102,7 +102,7 @@ class LocalStack:
             return self._connection("postgres", role, self._password(role), self.postgres.port, database, extra)
 
         def clickhouse(user: str, password: str, port: int, **extra: Any) -> dict[str, Any]:
-            return self._connection("clickhouse", user, password, port, schema=TARGET_DATABASE, extra=extra)
+            return self._connection("dpone_clickhouse", user, password, port, schema=TARGET_DATABASE, extra=extra)
 
         admin = self.clickhouse.admin_user, self.clickhouse.admin_password
         controller = CONTROLLER, self._password(CONTROLLER)

@@ -7,6 +7,7 @@ ledger. Airflow may let ``execute`` go on after ``on_kill``, so every step asks 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,12 +20,13 @@ from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.naming import split_table
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.errors import DeclarationInvalid, DponeError, GuardHeld
+from airflow_provider_dpone.errors import DponeError, GuardHeld
 from airflow_provider_dpone.hooks.control import DponeControlHook
 from airflow_provider_dpone.hooks.targets import world_behind
 from airflow_provider_dpone.listeners.binding import bound_coordinates
-from airflow_provider_dpone.operators.scheduler import finished
+from airflow_provider_dpone.operators import arguments
 from airflow_provider_dpone.triggers.guard import GuardTrigger
+from airflow_provider_dpone.triggers.scheduler import finished
 
 
 class Cell(Protocol):
@@ -39,7 +41,8 @@ class WorkloadOperator(BaseOperator):
     :param target_conn_id: literal Airflow connection of the target server.
     :param control_conn_id: literal Airflow connection of the control database.
     :param environment: name of the environment whose active release must contain this task.
-    :param guard_wait: how long to wait, deferred, for another run that holds the target; then a person decides.
+    :param guard_wait: how long to wait, deferred, for another run that holds the target; then a person decides. A
+        ``timedelta``, or a text such as ``"1h 30m"``.
 
     :raises DeclarationInvalid: while the DAG file is parsed, when a literal field is templated or malformed.
     """
@@ -47,6 +50,8 @@ class WorkloadOperator(BaseOperator):
     kind: str = ""
     constituent: str = "native"
     ui_color = "#d7efe4"
+    #: Literal fields stand among the templated ones so that Airflow shows them under Rendered Templates.
+    template_fields: Sequence[str] = ("target_conn_id", "control_conn_id", "environment")
 
     def __init__(
         self,
@@ -54,14 +59,14 @@ class WorkloadOperator(BaseOperator):
         target_conn_id: str,
         control_conn_id: str = "dpone_control",
         environment: str = "default",
-        guard_wait: timedelta = timedelta(hours=1),
+        guard_wait: timedelta | str = timedelta(hours=1),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.target_conn_id = literal("target_conn_id", target_conn_id)
-        self.control_conn_id = literal("control_conn_id", control_conn_id)
-        self.environment = literal("environment", environment)
-        self.guard_wait = guard_wait
+        self.target_conn_id = arguments.literal("target_conn_id", target_conn_id)
+        self.control_conn_id = arguments.literal("control_conn_id", control_conn_id)
+        self.environment = arguments.environment(environment)
+        self.guard_wait = arguments.duration("guard_wait", guard_wait)
         self._stop = StopFlag()
         self._cell: Cell | None = None
 
@@ -120,14 +125,23 @@ class WorkloadOperator(BaseOperator):
             raise AirflowFailException(str(error)) from None  # the message says all; a trace would bury it
 
     def _wait(self, held: GuardHeld, waiting_since: datetime) -> None:
-        attempt = held.details.get("attempt")
-        if not isinstance(attempt, str):
+        details = held.details
+        if "attempt" not in details:
             raise held
-        if datetime.now(UTC) - waiting_since > self.guard_wait:
+        waited = datetime.now(UTC) - waiting_since
+        if waited > self.guard_wait:
             raise AirflowFailException(f"{held} for longer than {self.guard_wait}; a person must look") from None
-        self.log.info("%s", held)
+        self.log.info(
+            "%s, since %s, for at most %s", held, waiting_since.isoformat(timespec="seconds"), self.guard_wait
+        )
         self.defer(
-            trigger=GuardTrigger(self.control_conn_id, attempt, waiting_since.isoformat()),
+            trigger=GuardTrigger(
+                control_conn_id=self.control_conn_id,
+                attempt_sha256=str(details["attempt"]),
+                waiting_for=held.message,
+                waiting_since=waiting_since.isoformat(),
+                give_up_at=(waiting_since + self.guard_wait).isoformat(),
+            ),
             method_name="resume",
         )
 
@@ -151,14 +165,9 @@ class TableOperator(WorkloadOperator):
     :param target_table: literal ``database.table`` (``schema.table`` on SQL Server and PostgreSQL).
     """
 
+    template_fields: Sequence[str] = (*WorkloadOperator.template_fields, "target_table")
+
     def __init__(self, *, target_table: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.target_table = literal("target_table", target_table)
+        self.target_table = arguments.literal("target_table", target_table)
         split_table(self.target_table)
-
-
-def literal(name: str, value: str) -> str:
-    """A field that decides ownership must be literal: it is read before anything is rendered."""
-    if not isinstance(value, str) or not value or "{{" in value or "{%" in value:
-        raise DeclarationInvalid(f"{name} must be a literal text, not {value!r}; it decides who owns the target")
-    return value

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from airflow_provider_dpone.attempts.cells.snapshot import SnapshotWork
+from airflow_provider_dpone.contracts.choice import ColumnChoice, Constant
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.receipts import LoadReceipt, SnapshotReceipt
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.engines.postgres.catalog import parse_relation
-from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.hooks.source import source_behind
 from airflow_provider_dpone.listeners.binding import remember_success
-from airflow_provider_dpone.operators.base import TableOperator, literal
+from airflow_provider_dpone.operators import arguments
+from airflow_provider_dpone.operators.base import TableOperator
 
 
 class CopyOperator(TableOperator):
@@ -24,11 +24,18 @@ class CopyOperator(TableOperator):
     :param source_table: ``schema.table``; may be templated.
     :param limits: ceilings; ``max_source_bytes`` is required.
     :param min_rows: refuse a snapshot with fewer rows; 0 takes an empty one.
+    :param columns: what is transferred: a list of column names, or a dict of source name to target name; default is
+        every column, by its exact name.
+    :param exclude: source columns that are not transferred.
+    :param on_new_source_column: what a source column without a target column means: ``"refuse"`` (default), or
+        ``"ignore"``, which names it in the log and in the receipt.
+    :param defaults: target columns that the source has not, each with the value every row gets: a text, a whole number,
+        a boolean or None.
     """
 
     kind: Literal["snapshot", "load"]
     constituent: Literal["native", "standalone"]
-    template_fields: Sequence[str] = ("source_table", "min_rows")
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "source_conn_id", "source_table", "min_rows")
     template_ext: Sequence[str] = ()
     template_fields_renderers: ClassVar[dict[str, str]] = {}
 
@@ -39,13 +46,22 @@ class CopyOperator(TableOperator):
         source_table: str,
         limits: SnapshotLimits | dict[str, Any],
         min_rows: int | str = 0,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        exclude: Sequence[str] = (),
+        on_new_source_column: Literal["refuse", "ignore"] = "refuse",
+        defaults: Mapping[str, Constant] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.source_conn_id = literal("source_conn_id", source_conn_id)
+        self.choice = ColumnChoice.of(columns, exclude, on_new_source_column, defaults)
+        self.source_conn_id = arguments.literal("source_conn_id", source_conn_id)
         self.source_table = source_table
         self.min_rows = min_rows
-        self.limits = limits if isinstance(limits, SnapshotLimits) else SnapshotLimits(**limits)
+        self.limits = arguments.limits(limits)
+        if not arguments.templated(source_table):
+            arguments.relation("source_table", source_table)
+        if not arguments.templated(min_rows):
+            arguments.count("min_rows", min_rows)
         self._declared = (str(source_table), str(min_rows))
 
     def declaration(self, workload_id: str) -> WorkloadDeclaration:
@@ -60,25 +76,26 @@ class CopyOperator(TableOperator):
             target_conn_id=self.target_conn_id,
             target_relation=self.target_table,
             control_conn_id=self.control_conn_id,
-            options={"min_rows": min_rows, **self.limits.effective().model_dump(exclude={"schema_name"})},
+            options={
+                "min_rows": min_rows,
+                **self.limits.effective().model_dump(exclude={"schema_name"}),
+                **self.choice.declared(),
+            },
         )
 
     def work(self, coordinates: TaskCoordinates) -> SnapshotWork:
         """The work with its rendered values."""
-        schema, name = parse_relation(self.source_table)
-        try:
-            min_rows = int(self.min_rows)
-        except ValueError as error:
-            raise DeclarationInvalid(f"min_rows {self.min_rows!r} is not a whole number") from error
+        schema, name = arguments.relation("source_table", self.source_table)
         return SnapshotWork(
             declaration=self.declaration(self.workload_id(coordinates)),
             environment=self.environment,
             coordinates=coordinates,
             limits=self.limits.effective(),
-            min_rows=min_rows,
+            min_rows=arguments.count("min_rows", self.min_rows),
             source=source_behind(self.source_conn_id),
             source_schema=schema,
             source_name=name,
+            choice=self.choice,
         )
 
     def told(self, receipt: SnapshotReceipt | LoadReceipt, context: Any, extra: Mapping[str, object]) -> dict[str, Any]:
@@ -97,6 +114,8 @@ class CopyOperator(TableOperator):
             " (reused from the previous try)" if receipt.reused else "",
             receipt.digest()[7:19],
         )
+        if receipt.left_out:
+            self.log.info("left out of %s: %s", receipt.source, ", ".join(receipt.left_out))
         for outlet in self.outlets or []:
             context["outlet_events"][outlet].extra = {
                 "receipt_sha256": receipt.digest(),

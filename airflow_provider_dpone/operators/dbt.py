@@ -19,7 +19,8 @@ from airflow_provider_dpone.engines.dbt.prepared import DbtSpec, PreparedDbt
 from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.hooks.dbt import dbt_target
 from airflow_provider_dpone.listeners.binding import remember_success
-from airflow_provider_dpone.operators.base import WorkloadOperator, literal
+from airflow_provider_dpone.operators import arguments
+from airflow_provider_dpone.operators.base import WorkloadOperator
 from airflow_provider_dpone.releases import layout
 
 
@@ -45,7 +46,15 @@ class DbtBuildOperator(WorkloadOperator):
     """
 
     kind = "dbt"
-    template_fields: Sequence[str] = ("select", "exclude", "vars", "full_refresh", "env")
+    template_fields: Sequence[str] = (
+        *WorkloadOperator.template_fields,
+        "target_schema",
+        "select",
+        "exclude",
+        "vars",
+        "full_refresh",
+        "env",
+    )
     template_ext: Sequence[str] = ()
     template_fields_renderers: ClassVar[dict[str, str]] = {"vars": "json", "env": "json"}
 
@@ -66,17 +75,25 @@ class DbtBuildOperator(WorkloadOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.project_dir = literal("project_dir", os.fspath(project_dir))
-        self.target_schema = literal("target_schema", target_schema)
+        self.project_dir = arguments.literal("project_dir", os.fspath(project_dir))
+        self.target_schema = arguments.literal("target_schema", target_schema)
         self.select = select
         self.exclude = exclude
-        self.vars = vars or {}
+        self.vars = {} if vars is None else vars
+        self.env = {} if env is None else env
         self.full_refresh = full_refresh
-        self.fail_fast = fail_fast
+        self.fail_fast = arguments.flag("fail_fast", fail_fast)
+        for name, value in (("select", select), ("exclude", exclude)):
+            if not isinstance(value, str) and not all(isinstance(part, str) for part in value):
+                raise DeclarationInvalid(f"{name} must be a text or a list of texts, not {value!r}")
+        for name, given in (("vars", self.vars), ("env", self.env)):
+            if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
+                raise DeclarationInvalid(f"{name} must be a dict with texts as keys, not {given!r}")
+        if not arguments.templated(full_refresh):
+            _truth("full_refresh", full_refresh)
         if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 64:
             raise DeclarationInvalid(f"threads must be a whole number from 1 to 64, not {threads!r}")
         self.threads = threads
-        self.env = env or {}
         self.dbt_executable_path = dbt_executable_path
         self.work_dir = work_dir
         self._declared: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,9 @@ from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.engines.dbt.project import LEFT_OUT
 from airflow_provider_dpone.errors import DeclarationInvalid, DponeError
 from airflow_provider_dpone.operators.base import WorkloadOperator
+from airflow_provider_dpone.releases import layout
 from airflow_provider_dpone.releases.builder import Producers
+from airflow_provider_dpone.releases.sources import CompositionSourceSnapshot, require_derived
 
 
 def declarations_in(dags_folder: Path) -> list[WorkloadDeclaration]:
@@ -53,6 +56,21 @@ def producers_in(dags_folder: Path | None, manifests_folder: Path | None = None)
         native=native,
         native_left_out=LEFT_OUT,
     )
+
+
+def require_declared(sources: CompositionSourceSnapshot) -> None:
+    """Load the verified bytes of a release's DAG files and derive its inventory from them again.
+
+    :raises ReleaseAltered: they declare something else. :raises DeclarationInvalid: a file cannot be imported.
+    """
+    with tempfile.TemporaryDirectory(prefix="dpone-verify-") as folder:
+        root = Path(folder)
+        for path, raw in {**sources.files, layout.RELEASE: sources.original}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(raw)
+        (root / layout.DAGS).mkdir(exist_ok=True)
+        found = producers_in(root / layout.DAGS)
+        require_derived(sources, found.declarations, found.dags)
 
 
 def loaded_dags(dags_folder: Path) -> set[str]:

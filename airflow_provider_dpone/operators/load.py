@@ -9,6 +9,7 @@ from airflow_provider_dpone.attempts.sql import SqlWorld
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DeclarationInvalid
+from airflow_provider_dpone.operators import arguments
 from airflow_provider_dpone.operators.copying import CopyOperator
 
 
@@ -37,9 +38,7 @@ class SqlLoadOperator(CopyOperator):
 
     def __init__(self, *, readers_may_wait: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not isinstance(readers_may_wait, bool):
-            raise DeclarationInvalid(f"readers_may_wait is True or False, not {readers_may_wait!r}")
-        self.readers_may_wait = readers_may_wait
+        self.readers_may_wait = arguments.flag("readers_may_wait", readers_may_wait)
 
     def declaration(self, workload_id: str) -> WorkloadDeclaration:
         """What this task declares to a release."""

@@ -20,7 +20,7 @@ from airflow_provider_dpone.hooks.targets import world_behind
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore, StoredAttempt
 from airflow_provider_dpone.ledger.transaction import Ledger
-from airflow_provider_dpone.operators.scheduler import finished
+from airflow_provider_dpone.triggers.scheduler import finished
 
 
 class ReconcileOperator(BaseOperator):

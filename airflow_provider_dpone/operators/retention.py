@@ -9,6 +9,7 @@ from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
 from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DeclarationInvalid
+from airflow_provider_dpone.operators import arguments
 from airflow_provider_dpone.operators.base import TableOperator
 
 
@@ -24,9 +25,9 @@ class RetentionOperator(TableOperator):
 
     def __init__(self, *, keep: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 0:
+        if isinstance(keep, str):
             raise DeclarationInvalid(f"keep must be a whole number of at least 0, not {keep!r}")
-        self.keep = keep
+        self.keep = arguments.count("keep", keep)
 
     def declaration(self, workload_id: str) -> WorkloadDeclaration:
         """What this task declares to a release."""

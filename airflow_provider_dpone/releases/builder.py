@@ -58,7 +58,7 @@ def build_release(producers: Producers, output: Path) -> Release:
     if producers.manifests_folder is not None:
         for path, raw, manifest in manifests_in(producers.manifests_folder):
             files[f"{layout.MANIFESTS}/{manifest.id}.yaml"] = raw
-            files[f"{layout.RUNTIME}/{manifest.id}.json"] = manifest.runtime()
+            files[f"{layout.RUNTIME}/{manifest.id}.json"] = manifest.written()
             for sql in manifest.sql_files:
                 at = path.parent / sql
                 if not at.is_file() or not at.resolve().is_relative_to(producers.manifests_folder.resolve()):

@@ -9,6 +9,7 @@ from typing import Final
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import Family
 from airflow_provider_dpone.errors import ActivationRefused, DponeError
+from airflow_provider_dpone.releases.generated_transfer import unsupported_members
 from airflow_provider_dpone.releases.sources import CompositionSourceSnapshot
 
 BOTH: Final = frozenset({Family.NONPRODUCTION, Family.PRODUCTION})
@@ -71,9 +72,11 @@ def plan_composition_execution(
         if found is None or family not in found[1]:
             route = f"from {source} to {target}" if source else f"on {target}"
             problems.append(
-                f"{declaration.workload_id}: {declaration.kind} {route} ({declaration.constituent}) is no supported "
+                f"{declaration.workload_id}: {declaration.kind} {route} ({declaration.constituent}) is not a supported "
                 f"cell of family {family}"
             )
+        elif members := unsupported_members(declaration):
+            problems.append(f"{declaration.workload_id}: {'; '.join(members)}")
         elif declaration.kind == "snapshot" and not _positive(declaration, "max_source_bytes"):
             problems.append(f"{declaration.workload_id}: a snapshot needs a positive max_source_bytes")
         else:

@@ -6,6 +6,7 @@ the builder makes of the declarations again; manifests declare what the inventor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.contracts.release import Release, WorkloadDeclaration
 from airflow_provider_dpone.errors import ReleaseAltered
 from airflow_provider_dpone.releases import layout
-from airflow_provider_dpone.releases.manifest import TransferManifest, parse_manifest
+from airflow_provider_dpone.releases.manifest import MAX_MANIFESTS, parse_manifest
 from airflow_provider_dpone.releases.packs import AirflowCompactPackBuilder
 
 
@@ -104,15 +105,41 @@ class CompositionSourceReader:
     def _manifests(release: Release, files: dict[str, bytes]) -> dict[str, bytes]:
         declared = {w.workload_id: w for w in release.workloads()}
         found = {p: raw for p, raw in files.items() if p.startswith(layout.MANIFESTS + "/")}
+        if len(found) > MAX_MANIFESTS:
+            raise ReleaseAltered(f"the release holds {len(found)} manifests; at most {MAX_MANIFESTS} are read")
         for path, raw in found.items():
-            manifest: TransferManifest = parse_manifest(raw, path)
+            manifest = parse_manifest(raw, path)
             if declared.get(manifest.workload_id) != manifest.declaration():
                 raise ReleaseAltered(f"{path} declares something else than the release says of {manifest.workload_id}")
-            if files.get(f"{layout.RUNTIME}/{manifest.id}.json") != manifest.runtime():
+            if files.get(f"{layout.RUNTIME}/{manifest.id}.json") != manifest.written():
                 raise ReleaseAltered(f"what runs for {path} is not what it says")
         if sum(p.startswith(layout.RUNTIME + "/") for p in files) != len(found):
             raise ReleaseAltered("the release runs a transfer that no manifest declares")
         return found
+
+
+def require_derived(
+    sources: CompositionSourceSnapshot, declared: Iterable[WorkloadDeclaration], dags: Iterable[str]
+) -> None:
+    """Refuse a release whose pinned files, loaded again, declare anything else than its inventory.
+
+    :param declared: what its ``dags`` folder declares now, generated DAGs included.
+    :param dags: ids of the DAGs it gives now.
+    :raises ReleaseAltered: names every workload and DAG that differs.
+    """
+    found = {d.workload_id: d.digest() for d in declared}
+    differing = []
+    for workload in sorted(found.keys() | sources.pins.keys()):
+        if workload not in sources.pins:
+            differing.append(f"{workload} is not in the inventory")
+        elif found.get(workload) != sources.pins[workload]:
+            differing.append(f"{workload} is {'declared otherwise' if workload in found else 'not declared'}")
+    differing += [f"DAG {dag}" for dag in sorted(set(dags) ^ set(sources.release.dags))]
+    if differing:
+        raise ReleaseAltered(
+            "the release's files do not declare what its inventory says; build it again:\n  " + "\n  ".join(differing),
+            differing=differing,
+        )
 
 
 def _reads(declaration: WorkloadDeclaration) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from typing import Final, Literal
 import numpy as np
 import pyarrow as pa
 
+from airflow_provider_dpone.contracts.choice import ColumnChoice, Constant
 from airflow_provider_dpone.contracts.columns import SourceColumn, SourceTable, ValueKind
 from airflow_provider_dpone.contracts.enrolment import ColumnDesign
 from airflow_provider_dpone.errors import DesignMismatch, TypeNotMapped, ValueNotExact
@@ -52,6 +53,20 @@ CLICKHOUSE: Final = TypeSystem(
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """What an author's choice makes of a source table: the relation that is read instead of the table itself."""
+
+    columns: tuple[SourceColumn, ...]
+    """The columns of that relation, under their target's names."""
+    renamed: tuple[tuple[str, str], ...]
+    """Source and target name of each column that the source has."""
+    constants: tuple[tuple[str, Constant], ...]
+    """Target name and value of each that it has not."""
+    left_out: tuple[str, ...]
+    """Names of source columns that are not transferred, sorted."""
+
+
+@dataclass(frozen=True)
 class ColumnConversion:
     """One column on its way: how the source is to be read, and what each value must become."""
 
@@ -75,6 +90,8 @@ class Conversion:
     columns: tuple[ColumnConversion, ...]
     explain: Explain | None = None
     system: TypeSystem = CLICKHOUSE
+    chosen: Chosen | None = None
+    """The author's choice of columns, where there is one; else every column goes by its name."""
 
     @property
     def names(self) -> list[str]:
@@ -141,19 +158,23 @@ def plan_conversion(
     target_columns: Sequence[ColumnDesign],
     explain: Explain | None = None,
     system: TypeSystem = CLICKHOUSE,
+    choice: ColumnChoice | None = None,
 ) -> Conversion:
     """Map columns by their exact names and choose how each is read and converted.
 
     :param target_columns: the target's columns as its catalog gives them; their order is the order of the plan.
     :param explain: the source engine's names for values its driver cannot deliver as they are.
     :param system: the target engine's types.
+    :param choice: the author's choice of columns, where there is one.
     :raises DesignMismatch: columns are missing, extra, repeated, computed, or may hold NULL where the target may not.
     :raises TypeNotMapped: a pair of types has no exact conversion; the message lists every such column.
     """
-    problems = _name_problems(source, target_columns)
+    chosen, problems = _choose(source, target_columns, choice) if choice else (None, [])
+    readable = source.columns if chosen is None else chosen.columns
+    problems += _name_problems(readable, target_columns)
     if problems:
         raise DesignMismatch(_listed("source and target do not fit", source, problems), problems=problems)
-    by_name = {column.name: column for column in source.columns}
+    by_name = {column.name: column for column in readable}
     columns, untyped = [], []
     for design in target_columns:
         try:
@@ -174,15 +195,51 @@ def plan_conversion(
             problems.append(f"{column.name!r} would be read as part of a Nested column; rename it")
     if problems:
         raise DesignMismatch(_listed("source and target do not fit", source, problems), problems=problems)
-    return Conversion(source, tuple(columns), explain, system)
+    return Conversion(source, tuple(columns), explain, system, chosen)
 
 
 def _listed(what: str, source: SourceTable, problems: list[str]) -> str:
     return f"{source.namespace}.{source.name}: {what}: " + "; ".join(problems)
 
 
-def _name_problems(source: SourceTable, target_columns: Sequence[ColumnDesign]) -> list[str]:
-    ours, theirs = [column.name for column in source.columns], [design.name for design in target_columns]
+def _choose(
+    source: SourceTable, target_columns: Sequence[ColumnDesign], choice: ColumnChoice
+) -> tuple[Chosen, list[str]]:
+    """The relation an author chose, and what of the choice cannot be."""
+    by_name = {column.name: column for column in source.columns}
+    targets = {design.name for design in target_columns}
+    named = choice.exclude if choice.columns is None else [name for name, _ in choice.columns]
+    problems = [f"the source has no column {name!r}, which the task names" for name in named if name not in by_name]
+    if choice.columns is not None:
+        renamed = [pair for pair in choice.columns if pair[0] in by_name]
+    else:
+        taken = [name for name in by_name if name not in choice.exclude]
+        renamed = [(name, name) for name in taken if name in targets or choice.on_new == "refuse"]
+    problems += [
+        f"target column {name!r} has a default in the task, and a column of the source"
+        for name, _ in choice.defaults
+        if name in {target for _, target in renamed}
+    ]
+    constants = [_constant_column(name, value) for name, value in choice.defaults]
+    columns = [*(by_name[name].model_copy(update={"name": target}) for name, target in renamed), *constants]
+    left_out = sorted(set(by_name) - {name for name, _ in renamed})
+    return Chosen(tuple(columns), tuple(renamed), choice.defaults, tuple(left_out)), problems
+
+
+def _constant_column(name: str, value: Constant) -> SourceColumn:
+    """A column that has one value in every row."""
+    kind = {bool: ValueKind.BOOL, int: ValueKind.INTEGER}.get(type(value), ValueKind.TEXT)
+    return SourceColumn(
+        name=name,
+        declared=f"default {value!r}",
+        kind=kind,
+        nullable=value is None,
+        text_read="{c}" if kind is ValueKind.TEXT else None,
+    )
+
+
+def _name_problems(readable: Sequence[SourceColumn], target_columns: Sequence[ColumnDesign]) -> list[str]:
+    ours, theirs = [column.name for column in readable], [design.name for design in target_columns]
     problems = [f"column {name!r} appears twice in the {side}"
                 for side, names in (("source", ours), ("target", theirs))
                 for name, count in Counter(names).items() if count > 1]  # fmt: skip

@@ -39,6 +39,10 @@ class Snapshot(Protocol):
 class Source(Protocol):
     """A source database as an attempt sees it."""
 
+    def place(self) -> tuple[str, str]:
+        """Server incarnation and database identity, as every :class:`SourceTable` of it carries them."""
+        ...
+
     def describe(self, namespace: str, name: str) -> SourceTable:
         """Everything that matters about one relation; refuses what cannot be read whole and exactly."""
         ...

@@ -129,6 +129,9 @@ def test_another_run_waits_deferred_without_a_slot_and_then_publishes(airflow: S
     assert airflow.airflow.wait("waiting", "two") == "success"
     assert airflow.attempts("waiting") == [SUCCEEDED, SUCCEEDED]
     assert airflow.exchanges("waiting") == 2
+    log = airflow.airflow.log("waiting", "two", "publish")
+    assert "waiting.publish of run one (try 1) holds the target; waiting for it, since" in log
+    assert log.count("waking the task: attempt ") == 1
     airflow.settled()
 
 
@@ -156,7 +159,7 @@ def test_connection_forms_and_test_buttons_work(airflow: Stack) -> None:
     connections = airflow.local.connections()
     for conn_id, words in (("dpone_clickhouse", "ClickHouse"), ("dpone_control", "ledger")):
         given = connections[conn_id]
-        conn_type = "clickhouse" if conn_id == "dpone_clickhouse" else "dpone_control"
+        conn_type = given["conn_type"] if conn_id == "dpone_clickhouse" else "dpone_control"
         body = {**given, "conn_type": conn_type, "connection_id": "probe", "extra": json.dumps(given["extra"])}
         answer = airflow.airflow.api("POST", "connections/test", body)
         assert answer["status"], answer

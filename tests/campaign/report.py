@@ -40,7 +40,7 @@ def write_page() -> None:
         "|---|---|",
         f"| strikes | {sweep.get('runs')} at {sweep.get('steps')} steps with {sweep.get('faults')} kinds of fault,"
         f" {sweep.get('violations')} violations |",
-        f"| woken workers | {zombies.get('tried')} tried, {zombies.get('succeeded')} changed anything |",
+        f"| woken workers | {zombies.get('tried')} tried, {zombies.get('succeeded')} changed anything; {zombies.get('alone')} frozen alone, {zombies.get('unreached')} places not reached |",
         f"| readers | {readers.get('polls')} polls, {readers.get('errors')} errors, {readers.get('mixed')} mixed, {readers.get('empty')} empty |",
         f"| passwords | {summary.get('passwords')} made, {summary.get('secrets_found')} files that hold one |",
         "",
@@ -50,4 +50,10 @@ def write_page() -> None:
     for row in summary.get("required_faults", []):
         tests = "<br>".join(f"{name.split('::')[1]}: {outcome}" for name, outcome in row["tests"].items())
         lines.append(f"| {row['fault']} | {tests} | {row['strikes']} | {'yes' if row['shown'] else 'NO'} |")
+    lines += [
+        "",
+        "Places that a try could not be frozen at while its predecessor slept (each was then frozen there alone):",
+        "",
+    ]
+    lines += [f"- {row}" for row in summary.get("kept_away", [])] or ["- none"]
     (BUILD / "report.md").write_text("\n".join(lines) + "\n")

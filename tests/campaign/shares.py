@@ -112,8 +112,10 @@ def run_share(
         "zombies": {
             "tried": sweep.zombies,
             "succeeded": sweep.zombies_succeeded,
-            "ended_before": len(sweep.ended_before),
+            "alone": len(sweep.in_the_way),
+            "unreached": len(sweep.unreached),
         },
+        "kept_away": [f"in the way: {row}" for row in sweep.in_the_way] + [f"never: {row}" for row in sweep.unreached],
         "schedules": explored["schedules"],
         "readers": readers,
     }
@@ -161,10 +163,11 @@ class Shares:
                 "violations": len(violations),
                 "by_fault": {kind: kinds[kind] for kind in ON_WIRE if kinds[kind]},
             },
-            "zombies": {key: self.total("zombies", key) for key in ("tried", "succeeded", "ended_before")},
+            "zombies": {key: self.total("zombies", key) for key in ("tried", "succeeded", "alone", "unreached")},
             "schedules": self.total("schedules"),
             "readers": {key: self.total("readers", key) for key in ("polls", "errors", "mixed", "empty")},
             "violations": violations,
+            "kept_away": [f"{share['cell']}: {row}" for share in self.found for row in share["kept_away"]],
             "missed_at": [f"{share['cell']}: {where}" for share in self.found for where in share["missed_at"]],
         }
 
@@ -177,6 +180,7 @@ class Shares:
             and not summary["violations"]
             and summary["sweep"]["runs"] == summary["sweep"]["planned"] > 0
             and summary["sweep"]["missed"] * 10 <= summary["sweep"]["runs"]
+            and zombies["unreached"] == 0
             and readers["errors"] == readers["mixed"] == readers["empty"] == zombies["succeeded"] == 0
             and readers["polls"] > 0
             and summary["schedules"] >= sum(amount.schedules for amount in self.amounts.values()) // self.shards

@@ -92,8 +92,11 @@ class Sweep:
     zombies_succeeded: int = 0
     missed: list[str] = field(default_factory=list)
     """Strikes of attempts that never said the message."""
-    ended_before: list[str] = field(default_factory=list)
-    """Tries of chains that came to their end before the place they were to be frozen at."""
+    in_the_way: list[str] = field(default_factory=list)
+    """Tries of chains whose sleeping predecessor kept them from the place they were to be frozen at, and how they ended;
+    each was frozen there in a chain of its own."""
+    unreached: list[str] = field(default_factory=list)
+    """Places that no try came to, and how the tries ended."""
     violations: list[str] = field(default_factory=list)
     done: ClassVar[str]
     """State of the receipt of an attempt that did its work."""
@@ -154,22 +157,42 @@ class Sweep:
         self._check(str(strike), ended)
 
     def chain(self, strikes: Sequence[Strike]) -> None:
-        """A try frozen at each of these places, the next one begun meanwhile; all wake when the last has published."""
+        """A try frozen at each of these places, the next one begun meanwhile; all wake when the last has published.
+
+        A try that cannot come to its place, for its predecessor sleeps in the way, is frozen there alone afterwards: so
+        each place is proved.
+        """
+        kept_away = self._sleepers(strikes)
+        for strike, how in kept_away:
+            if len(strikes) > 1:
+                self.in_the_way.append(f"{strike}: {how}")
+                kept_away_again = self._sleepers([strike])
+            else:
+                kept_away_again = kept_away
+            self.unreached += [f"{strike}: {how}" for strike, how in kept_away_again]
+
+    def _sleepers(self, strikes: Sequence[Strike]) -> list[tuple[Strike, str]]:
+        """One chain; the places that were not reached, each with how its try ended."""
         self._next()
         run_id, what = f"run-{self.version}", " / ".join(map(str, strikes))
-        asleep = []
+        asleep: list[Worker] = []
+        kept_away: list[tuple[Strike, str]] = []
         ended: dict[str, Any] = {}
         for number, strike in enumerate(strikes, 1):
+            if ended.get("state") == self.done:
+                kept_away.append((strike, "the task was done before"))
+                continue
             worker = self._begin(strike, run_id, number, self._line(number - 1))
             ended = self._watch(worker)
             if worker.reached.is_set():
                 asleep.append(worker)
             else:
-                self.ended_before.append(f"try {number}: {strike}")
+                kept_away.append((strike, str(ended.get("state") or ended.get("code") or "killed")))
         if ended.get("state") != self.done:
             ended = self._recover(what, run_id, len(strikes) + 1)
         self._wake(what, asleep)
         self._check(what, ended)
+        return kept_away
 
     def close(self) -> None:
         for line in self.lines:

@@ -20,6 +20,7 @@ from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
 from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.contracts.identity import guard_id
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState
+from airflow_provider_dpone.engines.postgres.snapshot import PostgresSource
 from airflow_provider_dpone.errors import (
     ActivationCommitUnknown,
     ActivationMissing,
@@ -246,6 +247,21 @@ def _refusals(releases: Releases) -> dict[str, tuple[type[DponeError], str, Any]
                 release_id=release.digest(), deployment_id=deployment.digest(), previous_deployment_id=None,
             )  # fmt: skip
 
+    def moved_source() -> Any:
+        """The source connection leads to another database than when the context was sealed."""
+        built, release = releases.build(orders)
+        projection, deployment = releases.cache().seal(built, environment="test", expected_release_id=release.digest())
+        server, database = PostgresSource(mart.source).place()
+        assert [(b.service_id, b.database_id) for b in deployment.bindings if b.conn_id == "src"] == [
+            (server, database)
+        ]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(backend.sources, "src", (server, f"{int(database) + 1}"))
+            return coordinator(mart, backend).prepare(
+                projection_root=projection, activation_id=str(uuid.uuid4()), environment="test",
+                release_id=release.digest(), deployment_id=deployment.digest(), previous_deployment_id=None,
+            )  # fmt: skip
+
     def tampered() -> Any:
         built, release = releases.build(orders)
         pack = next((built / "packs").glob("*.json"))
@@ -260,11 +276,11 @@ def _refusals(releases: Releases) -> dict[str, tuple[type[DponeError], str, Any]
             PhysicalConflict, "claims to be two", falsified(claims={"alias": str(uuid.uuid4())}),
         ),
         "unsupported cell": (
-            ActivationRefused, "no supported cell",
+            ActivationRefused, "not a supported cell",
             lambda: _build_and_activate(releases, orders.model_copy(update={"kind": "load"})),
         ),
         "unknown kind of source": (
-            ActivationRefused, "no supported cell",
+            ActivationRefused, "not a supported cell",
             lambda: _build_and_activate(releases, orders.model_copy(update={"source_conn_id": "alias"})),
         ),
         "missing byte budget": (
@@ -275,6 +291,7 @@ def _refusals(releases: Releases) -> dict[str, tuple[type[DponeError], str, Any]
         "no workload": (ActivationRefused, "no workload", lambda: _build_and_activate(releases)),
         "stale compare-and-swap": (ActivationStale, "is current", stale_swap),
         "stale context": (ActivationStale, "another server", stale_context),
+        "moved source": (ActivationStale, "another server or database", moved_source),
         "tampered release": (ReleaseAltered, "altered", tampered),
     }  # fmt: skip
 
@@ -289,7 +306,7 @@ def _build_and_activate(releases: Releases, *declarations: Any) -> Any:
     [
         "alias of a database", "helper name", "two claim to be one", "one claims to be two", "unsupported cell",
         "unknown kind of source", "missing byte budget", "unenrolled database", "no workload", "stale compare-and-swap", "stale context",
-        "tampered release",
+        "tampered release", "moved source",
     ],
 )  # fmt: skip
 def test_a_refusal_changes_nothing(releases: Releases, case: str) -> None:

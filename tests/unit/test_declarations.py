@@ -12,6 +12,7 @@ from airflow.sdk import DAG
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.errors import DeclarationInvalid, InstanceUnbound, LimitsInvalid
 from airflow_provider_dpone.listeners import binding
+from airflow_provider_dpone.operators.dbt import DbtBuildOperator
 from airflow_provider_dpone.operators.declarations import declarations_in, declarations_of
 from airflow_provider_dpone.operators.load import SqlLoadOperator
 from airflow_provider_dpone.operators.retention import RetentionOperator
@@ -71,6 +72,66 @@ def test_bad_input_is_refused_while_the_file_is_parsed(
 ) -> None:
     with pytest.raises(error):
         operator(**{**GIVEN, **changes})
+
+
+@COPYING
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("limits", [None, 5, "1 GiB", {}, {"max_rows": 1}, {"max_source_bytes": 1, "max_sauce": 2}, {"max_source_bytes": None}]),
+        ("min_rows", [-1, True, None, 1.5, "-1", "many", ""]),
+        ("source_table", ["x", "", "a.b.c", None, 7, "a.", 'a."b']),
+        ("guard_wait", ["soon", "", "1", "-1h", "1h x", 60, None, timedelta(seconds=-1)]),
+        ("environment", ["Prod", "a b", "-a", "x" * 64, 5]),
+    ],
+)  # fmt: skip
+def test_an_argument_is_refused_by_its_name_while_the_file_is_parsed(
+    operator: Any, name: str, values: list[Any]
+) -> None:
+    words = "limits|max_source_bytes" if name == "limits" else name
+    for value in values:
+        with pytest.raises((DeclarationInvalid, LimitsInvalid), match=words):
+            operator(**{**GIVEN, name: value})
+
+
+@COPYING
+def test_arguments_are_taken_in_every_form_people_write(operator: Any) -> None:
+    for text, expected in (
+        ("1h", 3600),
+        ("90 s", 90),
+        ("1h 30m", 5400),
+        ("2 days", 172800),
+        ("15 minutes", 900),
+        ("0s", 0),
+    ):
+        assert operator(**{**GIVEN, "guard_wait": text}).guard_wait == timedelta(seconds=expected)
+    for taken in ("{{ params.n }}", "5", 5, 0):
+        operator(**{**GIVEN, "min_rows": taken})
+    operator(**{**GIVEN, "source_table": "{{ params.t }}", "limits": {"max_source_bytes": "1 GiB", "max_rows": 7}})
+
+
+@COPYING
+def test_rendered_templates_show_what_goes_where(operator: Any) -> None:
+    shown = set(operator(**GIVEN).template_fields)
+    assert shown >= {
+        "source_conn_id",
+        "source_table",
+        "target_conn_id",
+        "target_table",
+        "control_conn_id",
+        "environment",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("select", [1]), ("exclude", [None]), ("vars", [1]), ("env", "A=1"), ("env", {1: "a"}), ("full_refresh", "maybe"),
+     ("fail_fast", "False"), ("threads", "2"), ("target_schema", "{{ x }}"), ("guard_wait", "a while")],
+)  # fmt: skip
+def test_arguments_of_a_dbt_task_are_refused_by_name(name: str, value: Any) -> None:
+    given = {"task_id": "t", "project_dir": "p", "target_conn_id": "c", "target_schema": "mart"}
+    with pytest.raises(DeclarationInvalid, match=name):
+        DbtBuildOperator(**{**given, name: value})
 
 
 @pytest.mark.parametrize("keep", [-1, True, "1", 1.5])

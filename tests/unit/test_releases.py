@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
+import secrets
 import shutil
 import time
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,19 +20,22 @@ from hypothesis import strategies as st
 from airflow_provider_dpone.activation.cache import CurrentPointer, DeploymentCacheMaterializer
 from airflow_provider_dpone.bundles.release import ReleaseDagBundle
 from airflow_provider_dpone.contracts.canonical import digest_of
+from airflow_provider_dpone.contracts.release import ActivationRequest, WorkloadAdmission, WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import Family
 from airflow_provider_dpone.errors import (
     ActivationMissing,
     ActivationRefused,
     DeclarationInvalid,
+    DocumentInvalid,
     ManifestInvalid,
     ReleaseAltered,
 )
-from airflow_provider_dpone.operators.declarations import loaded_dags, producers_in
+from airflow_provider_dpone.operators.declarations import loaded_dags, producers_in, require_declared
 from airflow_provider_dpone.releases import manifest as manifests
 from airflow_provider_dpone.releases.builder import Producers, build_release
+from airflow_provider_dpone.releases.generated_transfer import GeneratedTransfer
 from airflow_provider_dpone.releases.packs import AirflowCompactPackBuilder
-from airflow_provider_dpone.releases.plan import plan_composition_execution
+from airflow_provider_dpone.releases.plan import CompositionExecutionPlan, plan_composition_execution
 from airflow_provider_dpone.releases.sources import CompositionSourceSnapshot, build_composition_source_reader
 
 GOOD = {
@@ -38,6 +46,17 @@ GOOD = {
     "target": {"conn_id": "dwh", "table": "mart.rates"},
     "limits": {"max_source_bytes": "1 GiB"},
     "sql_files": ["checks/after.sql"],
+}
+GENERATED: dict[str, Any] = {
+    "version": 1,
+    "producer": "native",
+    "id": "stock",
+    "source": {"conn_id": "erp", "table": "dbo.stock", "options": {"isolation": "snapshot"}},
+    "sink": {"conn_id": "dwh", "table": "mart.stock", "mode": "full_refresh"},
+    "runtime": {"environment": "prod", "schedule": "@daily", "retries": 4},
+    "quality": {"min_rows": 3},
+    "gitops": {"repository": "analytics", "revision": "a" * 40, "path": "models/stock.sql"},
+    "budget": {"max_source_bytes": "1 GiB"},
 }
 DAG_FILE = """
 from airflow.sdk import DAG
@@ -162,8 +181,10 @@ def test_an_outlet_gives_no_authority(built: tuple[Path, str]) -> None:
 
 
 def test_the_published_schema_is_the_one_in_force() -> None:
-    published = Path(manifests.__file__).with_name("transfer_manifest.schema.json")
-    assert published.read_text() == manifests.json_schema(), "write it again: dpone-airflow release manifest-schema"
+    for name, model in (("transfer_manifest", manifests.TransferManifest), ("generated_transfer", GeneratedTransfer)):
+        published = Path(manifests.__file__).with_name(f"{name}.schema.json")
+        written = manifests.json_schema(model)
+        assert published.read_text() == written, "write it again: dpone-airflow release manifest-schema"
 
 
 @pytest.mark.parametrize(
@@ -175,6 +196,8 @@ def test_the_published_schema_is_the_one_in_force() -> None:
         ("version: 1\n  id: a\n", "m.yaml:2"),
         ("version: 2\n", "m.yaml:1: version"),
         ("version: 1\nquery: SELECT 1\n", "m.yaml:2: query"),
+        (yaml.safe_dump(GOOD, sort_keys=False).replace("max_source_bytes: 1 GiB", "max_rows: 5"), "m.yaml:10: limits"),
+        (yaml.safe_dump(GOOD, sort_keys=False).replace("max_source_bytes", "max_sauce"), "m.yaml:10: limits"),
         (yaml.safe_dump(GOOD, sort_keys=False).replace("1 GiB", "many"), "m.yaml:11: "),
         (yaml.safe_dump(GOOD, sort_keys=False).replace("public.rates", "'{{ ds }}'"), "m.yaml:6: source.table"),
         (yaml.safe_dump(GOOD, sort_keys=False).replace("checks/after.sql", "../after.sql"), "sql_files"),
@@ -203,6 +226,163 @@ def test_a_manifest_declares_what_its_operator_would(built: tuple[Path, str]) ->
     dag = DagBag(dag_folder=str(built[0] / "dags"), safe_mode=False).dags["rates"]
     [declared] = declarations_of("rates", dag.tasks[0])
     assert declared.digest() == _read(*built).pins["rates.transfer"]
+
+
+# --- transfers that a native project generates --------------------------------------------------------------------
+
+
+def test_a_generated_transfer_keeps_every_member_and_runs_as_declared(project: Path) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    from airflow_provider_dpone.operators.declarations import declarations_of
+
+    (project / "manifests" / "stock.yaml").write_text(yaml.safe_dump(GENERATED, sort_keys=False))
+    built = build_release(producers_in(None, project / "manifests"), project / "release")
+    sources = _read(project / "release", built.digest())
+    [declared] = [w for w in sources.release.native if w.workload_id == "stock.transfer"]
+    assert declared.options["sink.mode"] == "full_refresh"
+    assert declared.options["gitops.revision"] == "a" * 40
+    assert declared.options["runtime.schedule"] == "@daily"
+    assert declared.options["quality.min_rows"] == 3
+    assert declared.options["max_source_bytes"] == 2**30
+    assert declared.options["source.options.isolation"] == "snapshot"
+    [task] = DagBag(dag_folder=str(project / "release" / "dags"), safe_mode=False).dags["stock"].tasks
+    assert (task.environment, task.min_rows, task.retries) == ("prod", 3, 4)
+    assert [d.digest() for d in declarations_of("stock", task)] == [declared.digest()]
+    require_declared(sources)
+    other = {**GENERATED, "gitops": {**GENERATED["gitops"], "revision": "b" * 40}}  # type: ignore[dict-item]
+    assert GeneratedTransfer.model_validate(other).declaration().digest() != declared.digest()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        (("sink", "mode"), "append", "sink.mode"), (("sink", "mode"), None, "sink.mode"),
+        (("sink", "options"), {"engine": "Log"}, "sink.options.engine"),
+        (("sink", "options"), {"publication": "rename"}, "sink.options.publication"),
+        (("source", "options"), {"isolation": "read uncommitted"}, "source.options.isolation"),
+        (("source", "options"), {"query": "SELECT 1"}, "source.options.query"),
+        (("runtime", "image"), "x", "runtime.image"), (("quality", "reconciliation"), "none", "quality.reconciliation"),
+        (("gitops", "revision"), "main", "gitops.revision"), (("gitops",), None, "gitops"),
+        (("budget",), {"max_rows": 5}, "max_source_bytes"), (("budget", "max_source_bytes"), 0, "max_source_bytes"),
+        (("producer",), "standalone", "producer"), (("limits",), {"max_source_bytes": 1}, "limits"),
+    ],
+)  # fmt: skip
+def test_what_a_generated_transfer_says_has_an_effect_or_is_refused(
+    place: tuple[str, ...], value: Any, says: str
+) -> None:
+    text = copy.deepcopy(GENERATED)
+    inner: Any = text
+    for step in place[:-1]:
+        inner = inner[step]
+    if value is None:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    with pytest.raises(ManifestInvalid, match=says):
+        manifests.parse_manifest(yaml.safe_dump(text, sort_keys=False).encode(), "m.yaml")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"sink.mode": "append"}, "only full_refresh"), ({"sink.mode": None}, "only full_refresh"),
+        ({"sink.options.engine": "Log"}, "no effect"), ({"source.options.query": "SELECT 1"}, "no effect"),
+    ],
+)  # fmt: skip
+def test_the_plan_admits_no_member_without_an_effect(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    """However a declaration came to be, what it says about being generated is validated before anything is reserved."""
+    declared = GeneratedTransfer.model_validate(GENERATED).declaration()
+    forged = declared.model_copy(update={"options": {**declared.options, **change}})
+    with pytest.raises(ActivationRefused, match=says):
+        _plan(tmp_path, forged)
+    stripped = {name: value for name, value in declared.options.items() if name != "sink.mode"}
+    with pytest.raises(ActivationRefused, match=r"sink\.mode is missing"):
+        _plan(tmp_path, declared.model_copy(update={"options": stripped}))
+    assert [w.cell for w in _plan(tmp_path, declared).workloads] == ["mssql_clickhouse_full_refresh"]
+
+
+def test_an_ordinary_declaration_is_not_eligible_for_the_generated_cell(tmp_path: Path) -> None:
+    """The cell's name admits nobody: neither by route, nor by constituent, nor in an activation request."""
+    declared = GeneratedTransfer.model_validate(GENERATED).declaration()
+    for ordinary in (
+        declared.model_copy(update={"constituent": "standalone"}),
+        declared.model_copy(update={"constituent": "standalone", "options": {"max_source_bytes": 5}}),
+        declared.model_copy(update={"constituent": "standalone", "kind": "load"}),
+    ):
+        with pytest.raises(ActivationRefused, match="not a supported cell"):
+            _plan(tmp_path, ordinary)
+    admitted = {"workload_id": "a.b", "pack_sha256": digest_of(b"1"), "guard_id": digest_of(b"2")}
+    WorkloadAdmission.of(**admitted, constituent="native", cell="mssql_clickhouse_full_refresh")
+    for constituent, cell in (("standalone", "mssql_clickhouse_full_refresh"), ("standalone", "dbt_native"),
+                              ("native", "postgres_mssql_full_refresh")):  # fmt: skip
+        with pytest.raises(DocumentInvalid, match="is not for a"):
+            WorkloadAdmission.of(**admitted, constituent=constituent, cell=cell)
+
+
+def _plan(folder: Path, *declarations: WorkloadDeclaration) -> CompositionExecutionPlan:
+    output = folder / secrets.token_hex(4)
+    built = build_release(Producers(declarations=declarations), output)
+    kinds = {"erp": "mssql", "dwh": "clickhouse"}
+    return plan_composition_execution(
+        _read(output, built.digest()), family=Family.PRODUCTION, connector=kinds.__getitem__
+    )
+
+
+# --- bounds -------------------------------------------------------------------------------------------------------
+
+
+def test_manifests_are_bounded_before_anything_is_made_of_them(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = yaml.safe_dump(GOOD, sort_keys=False)
+    for text, says in (
+        (good + "#" * manifests.MAX_BYTES, "bytes"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\n", "alias"),
+        ("[" * 20 + "]" * 20, "nested deeper"),
+        (good.replace("limits:", "limits:\n  a: {b: {c: {d: {e: {f: {g: {h: 1}}}}}}}"), "nested deeper"),
+        (good.replace("- checks/after.sql", "\n".join(f"- s{n}.sql" for n in range(300))), "sql_files"),
+    ):
+        with pytest.raises(ManifestInvalid, match=says):
+            manifests.parse_manifest(text.encode(), "m.yaml")
+    monkeypatch.setattr(manifests, "MAX_MANIFESTS", 1)
+    manifests.manifests_in(project / "manifests")
+    (project / "manifests" / "more.yaml").write_text(good.replace("id: rates", "id: more"))
+    with pytest.raises(ManifestInvalid, match="at most 1"):
+        manifests.manifests_in(project / "manifests")
+
+
+def test_an_occurrence_is_a_random_uuid(tmp_path: Path) -> None:
+    members = {"environment": "default", "activation_sha256": digest_of(b"1"), "deployment_id": digest_of(b"2"),
+               "release_id": digest_of(b"3")}  # fmt: skip
+    CurrentPointer.of(**members, activation_id=str(uuid.uuid4()))
+    for other in (uuid.uuid1(), uuid.uuid5(uuid.NAMESPACE_DNS, "x"), uuid.UUID(int=0), uuid.UUID(int=7 << 76)):
+        with pytest.raises(DocumentInvalid, match="activation_id"):
+            CurrentPointer.of(**members, activation_id=str(other))
+        with pytest.raises(DocumentInvalid, match="occurrence_id"):
+            ActivationRequest.of(
+                family=Family.NONPRODUCTION, occurrence_id=str(other), environment="default", release_id=digest_of(b"1"),
+                deployment_id=digest_of(b"2"), observation_sha256=digest_of(b"3"), previous_activation_sha256=None,
+                workloads=(), resources=(),
+            )  # fmt: skip
+
+
+# --- derived again ------------------------------------------------------------------------------------------------
+
+
+def test_verify_derives_the_inventory_from_the_pinned_files_again(project: Path, built: tuple[Path, str]) -> None:
+    """A release whose inventory was written by another hand than its files: every digest is right, and it is refused."""
+    require_declared(_read(*built))
+    honest = producers_in(project / "dags", project / "manifests")
+    [declared] = honest.declarations
+    forgeries = {
+        "declared otherwise": {"declarations": [declared.model_copy(update={"target_relation": "mart.other"})]},
+        "orders.more is not declared": {"declarations": [declared, declared.model_copy(update={"workload_id": "orders.more"})]},
+        "orders.publish is not in the inventory": {"declarations": []},
+        "DAG ghost": {"dags": [*honest.dags, "ghost"]},
+    }  # fmt: skip
+    for number, (says, change) in enumerate(forgeries.items()):
+        forged = build_release(dataclasses.replace(honest, **change), project / f"forged-{number}")
+        with pytest.raises(ReleaseAltered, match=says):
+            require_declared(_read(project / f"forged-{number}", forged.digest()))
 
 
 # --- plan -------------------------------------------------------------------------------------------------------
@@ -265,7 +445,7 @@ def test_two_hundred_workloads_parse_in_a_moment_and_one_task_parses_one(
     folder.mkdir(parents=True)
     for number in range(200):
         manifest = manifests.TransferManifest(**{**GOOD, "id": f"t{number}", "sql_files": []})  # type: ignore[arg-type]
-        (folder / f"t{number}.json").write_bytes(manifest.runtime())
+        (folder / f"t{number}.json").write_bytes(manifest.written())
     dag_file = str(tmp_path / "release" / "dags" / "dpone_transfers.py")
     generated.transfer_dags(dag_file)
     started = time.process_time()

@@ -1,7 +1,5 @@
 """Mutations of the rules, audits and identity of the ledger."""
 
-
-
 from __future__ import annotations
 
 from tools.mutations import Rows

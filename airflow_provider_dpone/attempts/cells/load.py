@@ -85,7 +85,9 @@ class LoadCell(AttemptProtocol[SqlWorld, LoadReceipt]):
         table = loads.look(self._name, readers_wait=bool(self._work.declaration.options.get("readers_may_wait")))
         source = self._work.source.describe(self._work.source_schema, self._work.source_name)
         self._planned = _Plan(
-            loads, table, plan_conversion(source, table.columns, self._work.source.explain, table.system)
+            loads,
+            table,
+            plan_conversion(source, table.columns, self._work.source.explain, table.system, choice=self._work.choice),
         )
 
     def reusable(self, admissible: Admissible) -> LoadReceipt | None:
@@ -189,6 +191,7 @@ class LoadCell(AttemptProtocol[SqlWorld, LoadReceipt]):
                 relation=f"{work.source_schema}.{work.source_name}",
                 snapshot_id=snapshot.snapshot_id,
                 taken_at=snapshot.taken_at.isoformat(timespec="microseconds"),
+                left_out=plan.conversion.chosen.left_out if plan.conversion.chosen else (),
             )
             return _Copied(result, wire, source, aggregates.result())
 

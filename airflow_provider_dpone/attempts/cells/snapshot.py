@@ -13,6 +13,7 @@ from airflow_provider_dpone.attempts.protocol import AttemptProtocol
 from airflow_provider_dpone.attempts.reading import aggregating
 from airflow_provider_dpone.attempts.settle import SchedulerView, plan_digest
 from airflow_provider_dpone.attempts.steps import StopFlag
+from airflow_provider_dpone.contracts.choice import ColumnChoice
 from airflow_provider_dpone.contracts.columns import TableAggregates
 from airflow_provider_dpone.contracts.identity import TaskCoordinates, generation_name
 from airflow_provider_dpone.contracts.limits import LimitsDocument
@@ -72,6 +73,7 @@ class SnapshotWork:
     source: Source
     source_schema: str
     source_name: str
+    choice: ColumnChoice | None = None
 
     def plan_sha256(self) -> str:
         """Digest of everything the author's rendered values decide."""
@@ -144,7 +146,9 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
         """The exact conversion into the design as enrolled; made again only when the enrolment changed."""
         if self._conversion is None or self._planned_for != guard.enrolment_sha256:
             source = self._work.source.describe(self._work.source_schema, self._work.source_name)
-            self._conversion = plan_conversion(source, guard.table.design.columns, self._work.source.explain)
+            self._conversion = plan_conversion(
+                source, guard.table.design.columns, self._work.source.explain, choice=self._work.choice
+            )
             self._planned_for = guard.enrolment_sha256
         return self._conversion
 
@@ -204,6 +208,7 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
                     relation=f"{work.source_schema}.{work.source_name}",
                     snapshot_id=snapshot.snapshot_id,
                     taken_at=snapshot.taken_at.isoformat(timespec="microseconds"),
+                    left_out=conversion.chosen.left_out if conversion.chosen else (),
                 )
         finally:
             with steps("ingest closed", "closing the ingest user and proving it quiet", always=True):

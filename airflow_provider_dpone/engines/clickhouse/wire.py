@@ -51,14 +51,16 @@ class HttpReply:
 class ClickHouseHttp:
     """The HTTP end of a server.
 
+    :param tls: how the server's certificate is verified; None sends in the clear.
+    :param server_hostname: the name its certificate must carry, when it is not the host.
     :param connect_timeout: seconds to connect.
     :param read_timeout: seconds without any progress of the socket after which the answer counts as lost; None waits.
     """
 
     host: str
     port: int
-    secure: bool = False
-    verify: bool = True
+    tls: ssl.SSLContext | None = None
+    server_hostname: str | None = None
     connect_timeout: float = 10.0
     read_timeout: float | None = None
 
@@ -82,7 +84,14 @@ class _CountingConnection(http.client.HTTPConnection):
 
 
 class _CountingTlsConnection(http.client.HTTPSConnection):
-    sent = 0
+    def __init__(self, end: ClickHouseHttp, context: ssl.SSLContext) -> None:
+        super().__init__(end.host, end.port, timeout=end.connect_timeout, context=context)
+        self.sent = 0
+        self._tls, self._name = context, end.server_hostname or end.host
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
 
     def send(self, data: bytes) -> None:  # type: ignore[override]
         super().send(data)
@@ -110,11 +119,10 @@ class HttpDispatch:
         self._headers = {"Authorization": f"Basic {token}", "User-Agent": "airflow-provider-dpone"}
         self._where = f"{end.host}:{end.port}"
         self._read_timeout = end.read_timeout
-        self._secure = end.secure
+        self._secure = end.tls is not None
         self._connection: _CountingConnection | _CountingTlsConnection
-        if end.secure:
-            context = ssl.create_default_context() if end.verify else ssl._create_unverified_context()
-            self._connection = _CountingTlsConnection(end.host, end.port, timeout=end.connect_timeout, context=context)
+        if end.tls is not None:
+            self._connection = _CountingTlsConnection(end, end.tls)
         else:
             self._connection = _CountingConnection(end.host, end.port, timeout=end.connect_timeout)
         self._cancelled = False

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Final
 
+from airflow_provider_dpone.contracts.choice import Constant
 from airflow_provider_dpone.contracts.columns import TableAggregates, ValueKind
-from airflow_provider_dpone.engines.mssql.scripts import quoted
+from airflow_provider_dpone.engines.mssql.scripts import literal, quoted
 from airflow_provider_dpone.engines.mssql.types import NANOSECONDS
 from airflow_provider_dpone.transfer.aggregates import PREFIX, Shape, shape_of, table_aggregates
 from airflow_provider_dpone.transfer.convert import ColumnConversion, Conversion
@@ -82,8 +83,7 @@ class _Read:
 
 def read_aggregates(query: Query, conversion: Conversion) -> TableAggregates:
     """Rows, and per column NULLs, low, high and total, by ``query`` in the snapshot."""
-    source = conversion.source
-    return _aggregates(query, conversion, quoted(source.namespace, source.name), _source)
+    return _aggregates(query, conversion, relation_sql(conversion), _source)
 
 
 def staged_aggregates(query: Query, conversion: Conversion, schema: str, staging: str) -> TableAggregates:
@@ -168,6 +168,28 @@ def _staged(column: ColumnConversion) -> _Read:
         case "Decimal":
             return _Read(name, None, target.scale, target.precision > _SUMMABLE)
     return _Read(name)
+
+
+def relation_sql(conversion: Conversion) -> str:
+    """What is read: the table itself, or the columns of it that the author chose, under their target's names."""
+    source, chosen = conversion.source, conversion.chosen
+    table = quoted(source.namespace, source.name)
+    if chosen is None:
+        return table
+    parts = [f"{quoted(name)} AS {quoted(target)}" for name, target in chosen.renamed]
+    parts += [f"{_constant_sql(value)} AS {quoted(target)}" for target, value in chosen.constants]
+    return f"(SELECT {', '.join(parts)} FROM {table}) AS chosen"  # noqa: S608
+
+
+def _constant_sql(value: Constant) -> str:
+    if isinstance(value, bool):
+        return f"CAST({int(value)} AS bit)"
+    if isinstance(value, int):
+        return f"CAST({value} AS bigint)"
+    # a type of exactly its length, in UTF-16 units
+    units = max(1, len((value or "").encode("utf-16-le")) // 2)
+    length = str(units) if units <= 4000 else "max"
+    return f"CAST({'NULL' if value is None else literal(value)} AS nvarchar({length}))"
 
 
 def read_sql(column: ColumnConversion, unit: str | None = None) -> str:

@@ -58,15 +58,23 @@ def describe(connection: pyodbc.Connection, namespace: str, name: str) -> Source
         connector="mssql",
         service_id=str(relation["server_name"]),
         database=relation["database_name"],
-        database_id="/".join(
-            str(relation[n]) for n in ("database_number", "database_created", "database_guid") if relation[n]
-        ),
+        database_id=_database_id(relation),
         namespace=namespace,
         name=name,
         relation_id=relation["relation_id"],
         relation_kind="table",
         columns=tuple(_column(row) for row in rows),
     )
+
+
+def source_place(connection: pyodbc.Connection) -> tuple[str, str]:
+    """Server and database, as every description carries them."""
+    [row] = _rows(connection, statement("source_place.sql"))
+    return str(row["server_name"]), _database_id(row)
+
+
+def _database_id(row: dict[str, Any]) -> str:
+    return "/".join(str(row[n]) for n in ("database_number", "database_created", "database_guid") if row[n])
 
 
 def _rows(connection: pyodbc.Connection, sql: str, *parameters: object) -> list[dict[str, Any]]:

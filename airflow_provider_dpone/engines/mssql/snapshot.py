@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
-from airflow_provider_dpone.engines.mssql.aggregates import read_aggregates, read_sql
-from airflow_provider_dpone.engines.mssql.catalog import describe
+from airflow_provider_dpone.engines.mssql.aggregates import read_aggregates, read_sql, relation_sql
+from airflow_provider_dpone.engines.mssql.catalog import describe, source_place
 from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.session import connect, translated
 from airflow_provider_dpone.engines.mssql.types import FINE, MICROSECONDS, NANOSECONDS, explain
@@ -66,14 +66,14 @@ class MssqlSnapshot:
         """
         with self._one_at_a_time, translated(self._params, "reading the source"):
             measured = self._measured(conversion)
-            units = {column.name: self._unit(column) for column in conversion.columns}
+            units = {column.name: self._unit(column, conversion) for column in conversion.columns}
             selected = [  # by plain names: the driver tells names in the locale's encoding, whatever that can say
                 f"{_bounded(column, read_sql(column, units[column.name]), measured)} AS c{i}"
                 for i, column in enumerate(conversion.columns)
             ]
             widest = max([_SHORT, *measured.values()])
             reader = self._read(
-                f"SELECT {', '.join(selected)} FROM {quoted(self.table.namespace, self.table.name)}",  # noqa: S608
+                f"SELECT {', '.join(selected)} FROM {relation_sql(conversion)}",  # noqa: S608
                 widest,
             )
             for batch in reader:
@@ -112,17 +112,15 @@ class MssqlSnapshot:
         wanted = ", ".join(
             f"COALESCE(MAX(DATALENGTH({read_sql(column)})), 0) AS m{i}" for i, column in enumerate(unbound)
         )
-        relation = quoted(self.table.namespace, self.table.name)
-        [found] = self._query(f"SELECT {wanted} FROM {relation}")  # noqa: S608
+        [found] = self._query(f"SELECT {wanted} FROM {relation_sql(conversion)}")  # noqa: S608
         return {c.name: max(1, int(str(size))) for c, size in zip(unbound, found, strict=True)}
 
-    def _unit(self, column: ColumnConversion) -> str:
+    def _unit(self, column: ColumnConversion, conversion: Conversion) -> str:
         """Microseconds, unless a value of a seven-digit column needs more."""
         if column.form != "native" or column.source.declared not in [f"{name}(7)" for name in FINE]:
             return MICROSECONDS
-        name, relation = quoted(column.name), quoted(self.table.namespace, self.table.name)
-        finer = f"CASE WHEN DATEPART(nanosecond, {name}) % 1000 <> 0 THEN 1 END"
-        [(found,)] = self._query(f"SELECT COUNT_BIG({finer}) AS n FROM {relation}")  # noqa: S608
+        finer = f"CASE WHEN DATEPART(nanosecond, {quoted(column.name)}) % 1000 <> 0 THEN 1 END"
+        [(found,)] = self._query(f"SELECT COUNT_BIG({finer}) AS n FROM {relation_sql(conversion)}")  # noqa: S608
         return NANOSECONDS if int(str(found)) else MICROSECONDS
 
 
@@ -168,6 +166,11 @@ class MssqlSource:
     def explain(self, kind: ValueKind, raw: object) -> str | None:
         """No value arrives under another name."""
         return explain(kind, raw)
+
+    def place(self) -> tuple[str, str]:
+        """The server's name, and the database's number, creation and broker."""
+        with closing(connect(self.params)) as connection, translated(self.params, "asking which database this is"):
+            return source_place(connection)
 
     def describe(self, namespace: str, name: str) -> SourceTable:
         """Describe a table without keeping anything open; for preflight."""

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import psycopg
 
+from airflow_provider_dpone.contracts.choice import Constant
 from airflow_provider_dpone.contracts.columns import TableAggregates, ValueKind
-from airflow_provider_dpone.engines.postgres.session import quoted
+from airflow_provider_dpone.engines.postgres.session import literal, quoted
 from airflow_provider_dpone.transfer.aggregates import PREFIX, Shape, shape_of, table_aggregates
 from airflow_provider_dpone.transfer.convert import ColumnConversion, Conversion
 
@@ -62,14 +63,13 @@ class _Read:
 
 def read_aggregates(connection: psycopg.Connection, conversion: Conversion) -> TableAggregates:
     """Rows, and per column NULLs, low, high and total, in the connection's current snapshot."""
-    source = conversion.source
 
     def fetch(statement: str) -> Sequence[Any]:
         answer = connection.execute(statement.encode()).fetchone()
         assert answer is not None
         return answer
 
-    return _aggregates(fetch, conversion, quoted(source.namespace, source.name), _source)
+    return _aggregates(fetch, conversion, relation_sql(conversion), _source)
 
 
 def staged_aggregates(fetch: Fetch, conversion: Conversion, schema: str, staging: str) -> TableAggregates:
@@ -116,6 +116,25 @@ def _staged(column: ColumnConversion) -> _Read:
     name = quoted(column.name)
     padded = f"CASE WHEN {name} IS NOT NULL THEN format('%s', {name}) END"  # a cast to text strips the padding
     return _Read(name, padded if column.target.family == "Char" else f"{name}::text")
+
+
+def relation_sql(conversion: Conversion) -> str:
+    """What is read: the table itself, or the columns of it that the author chose, under their target's names."""
+    source, chosen = conversion.source, conversion.chosen
+    table = quoted(source.namespace, source.name)
+    if chosen is None:
+        return table
+    parts = [f"{quoted(name)} AS {quoted(target)}" for name, target in chosen.renamed]
+    parts += [f"{_constant_sql(value)} AS {quoted(target)}" for target, value in chosen.constants]
+    return f"(SELECT {', '.join(parts)} FROM {table}) AS chosen"  # noqa: S608
+
+
+def _constant_sql(value: Constant) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"({value})::bigint"
+    return "NULL::text" if value is None else f"{literal(value)}::text"
 
 
 def read_sql(column: ColumnConversion) -> str:

@@ -81,6 +81,15 @@ def describe(connection: psycopg.Connection, namespace: str, name: str) -> Sourc
     )
 
 
+def source_place(connection: psycopg.Connection) -> tuple[str, str]:
+    """System identifier and database OID, as every description carries them."""
+    [row] = connection.execute(
+        "SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()), d.oid::text"
+        " FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()"
+    ).fetchall()
+    return str(row[0]), str(row[1])
+
+
 def _require_snapshot(shown: str, relation: dict[str, Any]) -> None:
     kind = relation["kind"]
     if kind not in _KINDS:

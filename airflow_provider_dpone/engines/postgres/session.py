@@ -53,12 +53,13 @@ class PostgresParams:
 
     def conninfo(self) -> str:
         """A libpq connection string; it carries the password, so it is passed on and never kept or logged."""
+        defaults = {"connect_timeout": self.connect_timeout, "keepalives_idle": 30, "keepalives_interval": 10,
+                    "keepalives_count": 6}  # fmt: skip
         return make_conninfo(
             "",
             host=self.host, port=self.port, dbname=self.dbname, user=self.user, password=self.password,
-            sslmode=self.sslmode, connect_timeout=self.connect_timeout, application_name=self.application_name,
-            client_encoding="UTF8", keepalives=1, keepalives_idle=30, keepalives_interval=10, keepalives_count=6,
-            **dict(self.options),
+            sslmode=self.sslmode, application_name=self.application_name, client_encoding="UTF8", keepalives=1,
+            **(defaults | dict(self.options)),
         )  # fmt: skip
 
     @property

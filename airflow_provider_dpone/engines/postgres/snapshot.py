@@ -20,8 +20,8 @@ import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
-from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql
-from airflow_provider_dpone.engines.postgres.catalog import describe
+from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql, relation_sql
+from airflow_provider_dpone.engines.postgres.catalog import describe, source_place
 from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, pins, quoted, translated
 from airflow_provider_dpone.engines.postgres.types import explain
 from airflow_provider_dpone.errors import ServerRefused, SourceChanged, ValueNotExact
@@ -72,7 +72,7 @@ class PostgresSnapshot:
         """
         self._require_plain_lists(conversion)
         columns = ", ".join(f"{read_sql(column)} AS {quoted(column.name)}" for column in conversion.columns)
-        select = f"SELECT {columns} FROM {quoted(self.table.namespace, self.table.name)}"  # noqa: S608
+        select = f"SELECT {columns} FROM {relation_sql(conversion)}"  # noqa: S608
         with translated(self._params, "reading the source"), self._reader.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
             with self._lock:
@@ -97,7 +97,7 @@ class PostgresSnapshot:
             if not (column.source.array and column.form == "native"):
                 continue
             name = quoted(column.name)
-            relation = quoted(self.table.namespace, self.table.name)
+            relation = relation_sql(conversion)
             with translated(self._params, "checking array columns"):
                 odd = self._connection.execute(
                     f"SELECT left({name}::text, 80) FROM {relation} "  # noqa: S608
@@ -199,6 +199,11 @@ class PostgresSource:
 
     def __init__(self, params: PostgresParams) -> None:
         self.params = params
+
+    def place(self) -> tuple[str, str]:
+        """System identifier and the database's OID."""
+        with closing(connect(self.params)) as connection, translated(self.params, "asking which database this is"):
+            return source_place(connection)
 
     def describe(self, namespace: str, name: str) -> SourceTable:
         """See :func:`describe_table`."""
