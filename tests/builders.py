@@ -244,7 +244,10 @@ def receipt(attempt_sha256: str) -> RetentionReceipt:
 
 
 def end(
-    store: CompositionAttemptStore, attempt_sha256: str, state: AttemptState, before: AttemptState = AttemptState.RUNNING
+    store: CompositionAttemptStore,
+    attempt_sha256: str,
+    state: AttemptState,
+    before: AttemptState = AttemptState.RUNNING,
 ) -> StoredAttempt:
     """End an attempt as its observation would: SUCCEEDED with a receipt."""
     kept = receipt(attempt_sha256) if state is AttemptState.SUCCEEDED else None

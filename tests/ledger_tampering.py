@@ -9,7 +9,14 @@ from typing import Final
 from airflow_provider_dpone.contracts.proofs import GateClosure, Quiescence
 from airflow_provider_dpone.contracts.publication import CatalogObservation, PublisherClosure, SnapshotIntent
 from airflow_provider_dpone.contracts.receipts import SnapshotReceipt
-from airflow_provider_dpone.contracts.states import AttemptState, Connector, DispatchState, Family, PublicationState, Purpose
+from airflow_provider_dpone.contracts.states import (
+    AttemptState,
+    Connector,
+    DispatchState,
+    Family,
+    PublicationState,
+    Purpose,
+)
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
 from airflow_provider_dpone.ledger.journal import LedgerJournal
 from airflow_provider_dpone.ledger.publications import LedgerPublicationStore
@@ -112,7 +119,8 @@ def _evidence(kind: int, attempt: str = "{p}") -> str:
 
 
 _GONE: Final = tuple(
-    f"DELETE FROM dpone.{table} WHERE attempt_sha256 = {{f}}" for table in ("attempt_guard", "dispatch", "principal", "attempt")
+    f"DELETE FROM dpone.{table} WHERE attempt_sha256 = {{f}}"
+    for table in ("attempt_guard", "dispatch", "principal", "attempt")
 )
 LACKS: Final = "an ended attempt lacks a proof of its triplet"
 MISSING: Final = "an original that a proof rests on is missing or another"

@@ -120,7 +120,7 @@ class StandInDialect(MssqlDialect):
         [(here,)] = self._rows(connection, "SELECT CONCAT(N'database ', DB_ID())")
         legacy = self._rows(
             connection,
-            "SELECT CONCAT(n.nspname, '.', c.relname) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n"  # noqa: S608
+            "SELECT CONCAT(n.nspname, '.', c.relname) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n"
             f" ON n.oid = c.relnamespace WHERE c.relname IN ({names}) AND n.nspname LIKE CONCAT(LOWER(DB_NAME()), '[_]%')",
         )
         return Session(self.reading_id(connection), here, tuple(name for (name,) in legacy), pins)

@@ -24,8 +24,8 @@ LONG: timedelta = timedelta(hours=6)
 
 
 _RESTORE = (
-    "somebody wrote past the rules of the ledger. Nothing may rest on it: restore the control database from a backup, or put "
-    "back exactly what was there"
+    "somebody wrote past the rules of the ledger. Nothing may rest on it: restore the control database from a backup, or "
+    "put back exactly what was there"
 )
 
 
@@ -112,7 +112,8 @@ def next_step(stored: StoredAttempt) -> str:
     if stored.state is AttemptState.RUNNING and stored.fenced:
         return (
             f"`dpone-airflow reconcile {short}`, the next try or the reaper goes on where settling stopped: closes its "
-            "gates, observes, and ends it"
+            "gates, observes, and ends it. When its server, database or gate is gone for good, an administrator says "
+            f"so: `dpone-airflow establish {short}`"
         )
     if stored.state is AttemptState.RUNNING:
         return (

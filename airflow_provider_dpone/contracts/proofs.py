@@ -194,3 +194,15 @@ class Established(Document):
     def _set(self) -> Established:
         require_sorted_unique(self.principals, "principals")
         return self
+
+
+class Adoption(Document):
+    """An administrator's word that a copy or restore is the ledger from now on, and the original is gone."""
+
+    schema_name: Literal["dpone.adoption.v1"] = Field(default="dpone.adoption.v1")
+    service_id: Uuid
+    before: Text
+    after: Text
+    adopted_by: Text
+    statement: Text
+    adopted_at: Text

@@ -103,7 +103,9 @@ class CompositionAttemptStore:
         def change(tx: Tx) -> None:
             environment = self._check_activation(tx, identity)
             admission = admit_under_grant(tx, identity, environment, self._clock())
-            guards = {held.guard_id: tx.row(guard, guard_id=digest_bytes(held.guard_id)) for held in identity.guard_epochs}
+            guards = {
+                held.guard_id: tx.row(guard, guard_id=digest_bytes(held.guard_id)) for held in identity.guard_epochs
+            }
             for held in identity.guard_epochs:
                 row = guards[held.guard_id]
                 if (

@@ -60,7 +60,8 @@ def select_outcome(
         state,
     ):
         raise LedgerRule(
-            f"{outcome_evidence_sha256[:19]} is no protected outcome {state.name} of this attempt", rule="attempt_proofs"
+            f"{outcome_evidence_sha256[:19]} is no protected outcome {state.name} of this attempt",
+            rule="attempt_proofs",
         )
     to: Row = {"state": int(state), "outcome_sha256": digest_bytes(outcome_evidence_sha256)}
     if state in TERMINAL_ATTEMPTS:
@@ -128,9 +129,7 @@ def _rows(tx: Tx, table: Table, attempt_sha256: str) -> list[Row]:
     return [dict(row) for row in tx.connection.execute(select(table).where(where)).mappings()]
 
 
-def _prove(
-    tx: Tx, attempt_sha256: str, kind: ProofKind, rests: tuple[str, ...], state: AttemptState | None
-) -> str:
+def _prove(tx: Tx, attempt_sha256: str, kind: ProofKind, rests: tuple[str, ...], state: AttemptState | None) -> str:
     """Keep one member of the triplet, over the journal as it is now; its digest."""
     row = tx.row(attempt, attempt_sha256=digest_bytes(attempt_sha256))
     if row is None:

@@ -176,9 +176,7 @@ guard = Table(
     Column("admitted", BigInteger, nullable=False),
     _digest("owner_sha256", ForeignKey(activation.c.activation_sha256), nullable=True),
     UniqueConstraint("connector", "service_id", "subject", name="uq_guard_subject"),
-    CheckConstraint(
-        "epoch >= 0 AND admitted >= 0 AND (owner_sha256 IS NULL OR epoch > 0)", name="ck_guard_epoch"
-    ),
+    CheckConstraint("epoch >= 0 AND admitted >= 0 AND (owner_sha256 IS NULL OR epoch > 0)", name="ck_guard_epoch"),
     CheckConstraint("target_uuid IS NOT NULL OR connector <> 'clickhouse'", name="ck_guard_target"),
 )
 

@@ -295,13 +295,13 @@ class Ledger:
             raise LedgerMismatch(f"ledger service id is {pins.service_id}, not the pinned {self._expected}")
         if session.legacy:
             raise LedgerMismatch(
-                f"the control database has {', '.join(sorted(session.legacy))}, which the earlier system writes; nothing is "
-                "admitted beside it. Move it to another database, or drop it"
+                f"the control database has {', '.join(sorted(session.legacy))}, which the earlier system writes; nothing "
+                "is admitted beside it. Move it to another database, or drop it"
             )
         if session.here != pins.incarnation and "incarnation" not in self._tolerated:
             raise LedgerMismatch(
-                "this database is not the one the ledger was installed in: it is a copy or a restored one, and the original "
-                "may still be at work. Nothing is read or written here. When the original never runs again, its "
+                "this database is not the one the ledger was installed in: it is a copy or a restored one, and the "
+                "original may still be at work. Nothing is read or written here. When the original never runs again, its "
                 "administrator says so with `dpone-airflow ledger adopt --statement ...`",
                 installed_in=pins.incarnation,
                 here=session.here,
@@ -311,7 +311,7 @@ class Ledger:
         return pins
 
     def read(self, query: Callable[[Connection], T]) -> T:
-        """Run a reading function on a fresh, pinned connection, in one transaction that is still the same afterwards."""
+        """Run a reading function on a fresh, pinned connection, in one transaction that is the same afterwards."""
         with self._transaction(lock=False) as (connection, identity):
             result = query(connection)
             self._require_same(connection, identity)
@@ -354,7 +354,10 @@ class Ledger:
             tx.move(ledger_meta, {"one": 1}, expect=before, to={"incarnation": session.here})
             moved.append(document)
 
-        self._tolerating("incarnation").write(change)
+        other = self._tolerating("incarnation")
+        other.read(lambda connection: None)
+        self.service_id, self.family = other.service_id, other.family
+        other.write(change)
         return moved[0]
 
     def write(self, change: Callable[[Tx], T]) -> T:

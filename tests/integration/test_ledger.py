@@ -258,9 +258,7 @@ def test_finalize_demands_closed_gates_and_a_terminal_publication(active: builde
         builders.end(store, sha256, AttemptState.SUCCEEDED)
     unknown = claimed.next(PublicationState.COMMIT_UNKNOWN, reason="lost")
     publications.resolve(plan, claimed, unknown)
-    assert builders.end(store, sha256, AttemptState.COMMIT_UNKNOWN).state is (
-        AttemptState.COMMIT_UNKNOWN
-    )
+    assert builders.end(store, sha256, AttemptState.COMMIT_UNKNOWN).state is (AttemptState.COMMIT_UNKNOWN)
     with pytest.raises(GuardHeld):
         store.admit_once(active.attempt("orders", run_id="next"))
 
@@ -327,6 +325,7 @@ def test_documents_and_history_are_immutable(active: builders.Activated, databas
     assert _refused(database, update(schema.attempt_guard).values(is_open=False)) == "attempt_guard_release"
     assert _refused(database, update(schema.guard).values(epoch=99)) == "guard_epoch"
     assert _refused(database, update(schema.guard).values(target_uuid=uuid.uuid4())) == "guard_target"
+    assert _refused(database, update(schema.activation).values(state=1)) == "activation_transition"
     assert _refused(database, update(schema.activation).values(state=4)) == "activation_transition"
     if database.engine == "postgres":
         assert _refused(database, text("TRUNCATE dpone.principal CASCADE")) == "principal_append_only"

@@ -425,7 +425,9 @@ def test_an_unknown_commit_needs_an_explicit_reconcile(world: MssqlWorld) -> Non
         decided_at=builders.NOW,
     )  # fmt: skip
     admin = CompositionAttemptStore(world.ledger.admin())
-    done = admin.end(attempt, AttemptState.COMMIT_UNKNOWN, builders.outcome(attempt, AttemptState.SUCCEEDED), None, signed)
+    done = admin.end(
+        attempt, AttemptState.COMMIT_UNKNOWN, builders.outcome(attempt, AttemptState.SUCCEEDED), None, signed
+    )
     assert done.state is AttemptState.SUCCEEDED
     [(outcomes,)] = on_ledger(world, "SELECT count(*) FROM dpone.evidence WHERE kind = (SELECT kind FROM dpone.evidence e "
                               "WHERE e.evidence_sha256 = (SELECT outcome_sha256 FROM dpone.attempt))")  # fmt: skip

@@ -100,10 +100,25 @@ class MssqlDialect:
         """Refuse a server, or a database whose commits are not durable, and identify the installed ledger."""
         names = ", ".join(f"N'{name}'" for name in LEGACY_TABLES)
         [row] = self._rows(connection, self._text("pins.sql").replace("/*legacy*/N'authority'", names))
-        version, service_id, family, layout, incarnation, durability, read_only, edition, major, reading, here, legacy = row
+        (
+            version,
+            service_id,
+            family,
+            layout,
+            incarnation,
+            durability,
+            read_only,
+            edition,
+            major,
+            reading,
+            here,
+            legacy,
+        ) = row
         self._require_fit(edition, major, durability, read_only)
         if here is None:
-            raise Fault(Failure.MISMATCH, "this session may not see which database this is (sys.database_recovery_status)")
+            raise Fault(
+                Failure.MISMATCH, "this session may not see which database this is (sys.database_recovery_status)"
+            )
         pins = None
         if version is not None:
             pins = Pins(version, uuid.UUID(str(service_id)), family, bytes(layout), incarnation)
@@ -169,9 +184,9 @@ class MssqlDialect:
 
     def audit(self, connection: Connection, looked_at: Audited = EVERYTHING) -> list[str]:
         """What does not agree between originals, rows and proofs, one line each; one statement."""
-        sql = bare(self._text("audit_attempts.sql")).replace("/*scope*/", self._scope(looked_at))
+        sql = bare(self._text("audit_attempts.sql")).replace("/*scope*/ 1 = 1", self._scope(looked_at))
         if looked_at.whole:
-            sql = f"{sql}\n{bare(self._text('audit.sql'))}"
+            sql = f"{sql}\nUNION ALL\n{bare(self._text('audit.sql'))}"
         return [f"{what} {which}" for what, which in self._rows(connection, sql)]
 
     def _scope(self, looked_at: Audited) -> str:

@@ -1,7 +1,6 @@
 -- The audit of everything that is no attempt's, after the one of all attempts; every row is a disagreement: what, and which.
 -- Kinds: 1 enrolment 2 release 13 deployment 14 observation; 4, 6 to 11, 15 to 18, 21, 26 to 29 are about an attempt.
 -- States of activations: 1 PREPARED 2 ACTIVE 3 RETIRING 4 RETIRED.
-UNION ALL
 SELECT N'evidence bytes do not match their digest', SUBSTRING([dpone].[digest_text](e.evidence_sha256), 8, 64)
 FROM [dpone].[evidence] AS e LEFT JOIN [dpone].[attempt] AS a ON a.attempt_sha256 = e.subject
 WHERE a.attempt_sha256 IS NULL AND HASHBYTES('SHA2_256', e.document) <> e.evidence_sha256

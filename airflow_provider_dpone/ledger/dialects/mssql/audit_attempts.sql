@@ -5,7 +5,7 @@
 WITH
 original AS (
   SELECT a.*, [dpone].[document](a.document) AS doc, SUBSTRING([dpone].[digest_text](a.attempt_sha256), 8, 64) AS which_one
-  FROM [dpone].[attempt] AS a WHERE /*scope*/
+  FROM [dpone].[attempt] AS a WHERE /*scope*/ 1 = 1
 ),
 kept AS (
   SELECT e.evidence_sha256, e.subject, e.kind, e.document AS raw, [dpone].[digest_text](e.evidence_sha256) AS named,

@@ -84,7 +84,7 @@ BEGIN
       OR i.recorded_at <> d.recorded_at) THROW 51000, N'activation_immutable', 1;
   IF EXISTS (
     SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.activation_sha256 = d.activation_sha256
-    WHERE i.state <> d.state + 1) THROW 51000, N'activation_transition', 1;
+    WHERE i.state <> d.state + 1 AND NOT (d.state = 1 AND i.state = 4)) THROW 51000, N'activation_transition', 1;
   IF EXISTS (
     SELECT 1 FROM inserted AS i JOIN [dpone].[attempt] AS a ON a.activation_sha256 = i.activation_sha256
     WHERE i.state = 4 AND (a.state IN (1, 4) OR EXISTS (

@@ -14,7 +14,17 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from airflow_provider_dpone.ledger.dialects.base import EVERYTHING, LATEST, Audited, Failure, Fault, Pins, Session, bare, plain_name
+from airflow_provider_dpone.ledger.dialects.base import (
+    EVERYTHING,
+    LATEST,
+    Audited,
+    Failure,
+    Fault,
+    Pins,
+    Session,
+    bare,
+    plain_name,
+)
 from airflow_provider_dpone.ledger.schema import LEGACY_TABLES, SCHEMA, TABLE_NAMES, metadata
 
 #: Key of the advisory lock; ``rules.sql`` checks the same pair.
@@ -27,8 +37,8 @@ _READING: Final = "pg_catalog.concat(pg_catalog.pg_backend_pid(), '/', pg_catalo
 #: session that stood still too long, a serialization failure.
 _PASSING: Final = ("57P", "08", "53", "25006", "25P03", "25P04", "40")
 
-#: The control schema's name where the SQL files write it: before a dot, in quotes, or after SCHEMA; never in the name of
-#: a kind of document.
+#: The control schema's name where the SQL files write it: before a dot, in quotes, or after SCHEMA; never in the name
+#: of a kind of document.
 _SCHEMA: Final = re.compile(r"\bdpone(?=\.(?!\w+\.v\d))|(?<=')dpone(?=')|(?<=SCHEMA )dpone\b")
 
 _RULES: Final = {
@@ -91,7 +101,9 @@ class PostgresDialect:
     def begin(self, connection: Connection) -> Session:
         """Bound every wait, refuse a session whose commits are not durable, and identify the installed ledger."""
         row = connection.exec_driver_sql(self._session).one()
-        durability, isolation, fsync, transaction, here, legacy, version, service_id, family, incarnation, layout = row[4:]
+        durability, isolation, fsync, transaction, here, legacy, version, service_id, family, incarnation, layout = row[
+            4:
+        ]
         if durability not in ("on", "remote_apply", "remote_write", "local") or fsync != "on":
             raise Fault(Failure.MISMATCH, "the control database does not commit durably (fsync, synchronous_commit)")
         if isolation != "read committed":
@@ -101,7 +113,7 @@ class PostgresDialect:
 
     def reading_id(self, connection: Connection) -> str:
         """Identity of the transaction now open, without making it one that writes."""
-        return str(connection.exec_driver_sql(f"SELECT {_READING}").scalar_one())  # noqa: S608
+        return str(connection.exec_driver_sql(f"SELECT {_READING}").scalar_one())
 
     def lock(self, connection: Connection) -> str:
         """Take the ledger lock for this transaction and return the transaction's identity."""

@@ -104,7 +104,7 @@ BEGIN
      (OLD.activation_sha256, OLD.occurrence_id, OLD.environment, OLD.document, OLD.release_sha256, OLD.recorded_at) THEN
     PERFORM dpone.refuse('activation_immutable');
   END IF;
-  IF NEW.state <> OLD.state + 1 THEN
+  IF NEW.state <> OLD.state + 1 AND NOT (OLD.state = 1 AND NEW.state = 4) THEN
     PERFORM dpone.refuse('activation_transition');
   END IF;
   IF NEW.state = 4 AND (
