@@ -24,8 +24,8 @@ LONG: timedelta = timedelta(hours=6)
 
 
 _RESTORE = (
-    "somebody wrote past the rules of the ledger. Nothing may rest on it: restore the control database from a backup, or "
-    "put back exactly what was there"
+    "somebody wrote past the rules of the ledger. Nothing may rest on it: restore the control database from a backup, "
+    "or put back exactly what was there"
 )
 
 

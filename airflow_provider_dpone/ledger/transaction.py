@@ -295,14 +295,14 @@ class Ledger:
             raise LedgerMismatch(f"ledger service id is {pins.service_id}, not the pinned {self._expected}")
         if session.legacy:
             raise LedgerMismatch(
-                f"the control database has {', '.join(sorted(session.legacy))}, which the earlier system writes; nothing "
-                "is admitted beside it. Move it to another database, or drop it"
+                f"the control database has {', '.join(sorted(session.legacy))}, which the earlier system writes; "
+                "nothing is admitted beside it. Move it to another database, or drop it"
             )
         if session.here != pins.incarnation and "incarnation" not in self._tolerated:
             raise LedgerMismatch(
                 "this database is not the one the ledger was installed in: it is a copy or a restored one, and the "
-                "original may still be at work. Nothing is read or written here. When the original never runs again, its "
-                "administrator says so with `dpone-airflow ledger adopt --statement ...`",
+                "original may still be at work. Nothing is read or written here. When the original never runs again, "
+                "its administrator says so with `dpone-airflow ledger adopt --statement ...`",
                 installed_in=pins.incarnation,
                 here=session.here,
             )
