@@ -53,9 +53,9 @@ def add_attempt_commands(commands: Any) -> None:
     establish = commands.add_parser(
         "establish",
         help="end an attempt whose server or gates are gone for good as COMMIT_UNKNOWN (administrator)",
-        description="For an attempt that can never be settled: its gate, database or server is gone for good. It is fenced "
-        "and settled first if that can be done after all. Otherwise your word closes its gates in the ledger, on record, "
-        "and it ends as COMMIT_UNKNOWN; `adjudicate` then decides it.",
+        description="For an attempt that can never be settled: its gate, database or server is gone for good. It is "
+        "fenced and settled first if that can be done after all. Otherwise your word closes its gates in the "
+        "ledger, on record, and it ends as COMMIT_UNKNOWN; `adjudicate` then decides it.",
     )
     establish.add_argument("attempt", help="beginning of its digest")
     establish.add_argument(
