@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from airflow_provider_dpone import __version__
 from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.errors import DponeError
 
@@ -19,6 +20,7 @@ Command = Callable[[argparse.Namespace], None]
 def parser(prog: str = "dpone-airflow") -> argparse.ArgumentParser:
     """The complete parser; each command sets ``handler``."""
     root = argparse.ArgumentParser(prog=prog, description="Table refreshes that are admitted, fenced and observed.")
+    root.add_argument("--version", action="version", version=f"airflow-provider-dpone {__version__}")
     commands = root.add_subparsers(dest="command", required=True)
     add_commands(commands)
     return root
@@ -190,7 +192,11 @@ def _add_enroll(commands: Any) -> None:
     )
     enroll.add_argument("--dry-run", action="store_true", help="look at everything, write nothing")
     enroll.add_argument("--json", action="store_true", help="the complete enrolments")
-    enroll.add_argument("--print-ddl", action="store_true", help="only print a suggested target for a source table")
+    enroll.add_argument(
+        "--print-ddl",
+        action="store_true",
+        help="only print the SQL that lets a target take a source table",
+    )
     enroll.add_argument("--source-conn-id", help="with --print-ddl")
     enroll.add_argument(
         "--source-table", action="append", default=[], help="with --print-ddl: schema.table, per --table"
@@ -259,15 +265,17 @@ def _note_open_databases(conn_id: str) -> None:
 
 
 def _print_ddl(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.contracts.naming import split_table
-    from airflow_provider_dpone.engines.postgres.catalog import parse_relation
-    from airflow_provider_dpone.enrolment.suggest import suggest_ddl
     from airflow_provider_dpone.errors import DeclarationInvalid
-    from airflow_provider_dpone.hooks.source import source_behind
+    from airflow_provider_dpone.hooks.suggest import suggest
 
-    if not options.source_conn_id or len(options.source_table) != len(options.table):
+    if not options.source_conn_id or not options.table or len(options.source_table) != len(options.table):
         raise DeclarationInvalid("--print-ddl needs --source-conn-id and one --source-table for each --table")
-    source = source_behind(options.source_conn_id)
     for relation, target in zip(options.source_table, options.table, strict=True):
-        ddl = suggest_ddl(source.describe(*parse_relation(relation)), *split_table(target))
-        print(f"-- suggested for {relation}; choose ORDER BY for your readers, then run it as administrator\n{ddl};\n")
+        statements = suggest(options.conn_id, target, options.source_conn_id, relation)
+        if not statements:
+            print(f"-- {target} takes {relation} as it is\n")
+            continue
+        print(f"-- suggested for {relation}; read it, then run it as administrator, then enrol {target}")
+        for statement in statements:
+            print(statement if statement.startswith("--") else f"{statement};")
+        print()

@@ -45,7 +45,13 @@ def bound_coordinates() -> TaskCoordinates:
             "this operator runs only inside an Airflow task with the provider's listener loaded; "
             "`airflow plugins` must show `dpone`"
         )
-    return TaskCoordinates(**vars(_bound))
+    try:
+        return TaskCoordinates(**vars(_bound))
+    except ValueError:
+        raise InstanceUnbound(
+            f"{_bound.dag_id}.{_bound.task_id} runs without a task instance of its own, as `airflow tasks test` does "
+            "it; use `airflow dags test`, or trigger the DAG"
+        ) from None
 
 
 def remember_success(control_conn_id: str, attempt_sha256: str) -> None:

@@ -1,5 +1,8 @@
 """What all operators of this provider share: literal declarations, the stop flag, waiting without a slot, errors.
 
+Every DAG file that uses an operator imports this when it is parsed, so drivers and the machinery of attempts are
+imported where a task needs them.
+
 ``on_kill`` runs in a signal handler and takes rights away on the server only; the unwinding ``execute`` writes the
 ledger. Airflow may let ``execute`` go on after ``on_kill``, so every step asks the stop flag first.
 """
@@ -10,23 +13,21 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_dpone.attempts.steps import StopFlag
-from airflow_provider_dpone.attempts.world import World
-from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.naming import split_table
-from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DponeError, GuardHeld
-from airflow_provider_dpone.hooks.control import DponeControlHook
-from airflow_provider_dpone.hooks.targets import world_behind
 from airflow_provider_dpone.listeners.binding import bound_coordinates
 from airflow_provider_dpone.operators import arguments
-from airflow_provider_dpone.triggers.guard import GuardTrigger
-from airflow_provider_dpone.triggers.scheduler import finished
+
+if TYPE_CHECKING:
+    from airflow_provider_dpone.attempts.world import World
+    from airflow_provider_dpone.contracts.identity import TaskCoordinates
+    from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 
 
 class Cell(Protocol):
@@ -125,6 +126,8 @@ class WorkloadOperator(BaseOperator):
             raise AirflowFailException(str(error)) from None  # the message says all; a trace would bury it
 
     def _wait(self, held: GuardHeld, waiting_since: datetime) -> None:
+        from airflow_provider_dpone.triggers.guard import GuardTrigger
+
         details = held.details
         if "attempt" not in details:
             raise held
@@ -147,6 +150,9 @@ class WorkloadOperator(BaseOperator):
 
     def world(self) -> World[Any]:
         """Ledger and target behind the connections."""
+        from airflow_provider_dpone.hooks.control import DponeControlHook
+        from airflow_provider_dpone.hooks.targets import world_behind
+
         return world_behind(DponeControlHook(self.control_conn_id).ledger(), self.target_conn_id, self._stop.check)
 
     def workload_id(self, coordinates: TaskCoordinates) -> str:
@@ -156,6 +162,8 @@ class WorkloadOperator(BaseOperator):
 
     def scheduler_view(self) -> Any:
         """Whether Airflow reports another task instance finished."""
+        from airflow_provider_dpone.triggers.scheduler import finished
+
         return finished
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -200,4 +202,25 @@ def test_a_folder_of_dag_files_becomes_a_release(tmp_path: Path) -> None:
 def test_an_operator_outside_a_task_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "_bound", None)
     with pytest.raises(InstanceUnbound):
+        binding.bound_coordinates()
+
+
+def test_importing_an_operator_loads_no_driver(tmp_path: Path) -> None:
+    """DAG files are parsed all the time: what a task needs is imported by the task."""
+    code = (
+        "import sys\n"
+        "from airflow_provider_dpone.operators import snapshot, load, retention, dbt\n"
+        "heavy = ('psycopg', 'pyodbc', 'arrow_odbc', 'clickhouse_driver', 'pyarrow', 'adbc_driver_postgresql', 'pandas', 'numpy',"
+        " 'airflow_clickhouse_plugin', 'airflow_provider_dpone.ledger', 'airflow_provider_dpone.engines.postgres')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ended.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_a_task_without_an_instance_of_its_own_is_told_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``airflow tasks test`` binds a made-up instance."""
+    made_up = binding._Bound("d", "r", "t", -1, 0, 0, "not-an-instance")
+    monkeypatch.setattr(binding, "_bound", made_up)
+    with pytest.raises(InstanceUnbound, match="airflow dags test"):
         binding.bound_coordinates()

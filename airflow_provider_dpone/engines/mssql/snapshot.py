@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
 from airflow_provider_dpone.engines.mssql.aggregates import read_aggregates, read_sql, relation_sql
-from airflow_provider_dpone.engines.mssql.catalog import describe, source_place
+from airflow_provider_dpone.engines.mssql.catalog import describe, primary_key, source_place
 from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.session import connect, translated
 from airflow_provider_dpone.engines.mssql.types import FINE, MICROSECONDS, NANOSECONDS, explain
@@ -171,6 +171,11 @@ class MssqlSource:
         """The server's name, and the database's number, creation and broker."""
         with closing(connect(self.params)) as connection, translated(self.params, "asking which database this is"):
             return source_place(connection)
+
+    def primary_key(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The columns of a table's primary key, in order; empty without one."""
+        with closing(connect(self.params)) as connection, translated(self.params, "looking for the primary key"):
+            return primary_key(connection, namespace, name)
 
     def describe(self, namespace: str, name: str) -> SourceTable:
         """Describe a table without keeping anything open; for preflight."""

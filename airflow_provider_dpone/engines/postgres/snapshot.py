@@ -21,7 +21,7 @@ from adbc_driver_manager import Error as AdbcError
 
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
 from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql, relation_sql
-from airflow_provider_dpone.engines.postgres.catalog import describe, source_place
+from airflow_provider_dpone.engines.postgres.catalog import describe, primary_key, source_place
 from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, pins, quoted, translated
 from airflow_provider_dpone.engines.postgres.types import explain
 from airflow_provider_dpone.errors import ServerRefused, SourceChanged, ValueNotExact
@@ -204,6 +204,11 @@ class PostgresSource:
         """System identifier and the database's OID."""
         with closing(connect(self.params)) as connection, translated(self.params, "asking which database this is"):
             return source_place(connection)
+
+    def primary_key(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The columns of a relation's primary key, in order; empty without one."""
+        with closing(connect(self.params)) as connection, translated(self.params, "looking for the primary key"):
+            return primary_key(connection, namespace, name)
 
     def describe(self, namespace: str, name: str) -> SourceTable:
         """See :func:`describe_table`."""
