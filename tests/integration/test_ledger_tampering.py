@@ -156,6 +156,7 @@ def test_retirement_frees_nothing_of_a_tampered_attempt(copies: Copies) -> None:
     assert {guard.owner_sha256 for guard in store.guards()} == {history.active.stored.sha256}
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif("mssql" not in LEDGERS, reason="no SQL Server is named")
 def test_every_tampering_is_seen_by_the_audits_of_sql_server(request: pytest.FixtureRequest) -> None:
     """All of them in one ledger, each taken back: what the owner did is seen by both statements, or by the whole one."""
