@@ -141,9 +141,7 @@ class Settler:
             observed_at=utc_now(),
         )
         try:
-            if stored.state is AttemptState.COMMIT_UNKNOWN:
-                return world.attempts.reconcile_unknown(attempt_sha256, outcome, adjudication)
-            return world.attempts.finalize(attempt_sha256, outcome, seen.receipt)
+            return world.attempts.end(attempt_sha256, stored.state, outcome, seen.receipt, adjudication)
         except LedgerRule:
             now = world.attempts.read_exact(attempt_sha256)
             if now.state is stored.state:

@@ -119,6 +119,13 @@ def _add_ledger(commands: Any) -> None:
             help="existing role that records trust policies and registers grants, and nothing else",
         )
         action.add_argument("--family", choices=("nonproduction", "production"), default="nonproduction")
+    adopt = actions.add_parser(
+        "adopt", help="make a restored or copied database the ledger from now on; the original must never run again"
+    )
+    add_control(adopt, "dpone_control_admin")
+    adopt.add_argument("--statement", required=True, help="why the original is gone for good")
+    adopt.add_argument("--by", default=os.environ.get("USER", ""), help="who decides")
+    adopt.set_defaults(handler=_adopt)
     ddl = actions.add_parser("ddl", help="print the DDL without running it")
     ddl.add_argument("--engine", choices=("postgres", "mssql"), default="postgres", help="of the control database")
     ddl.add_argument("--control-schema", default="dpone", help="schema of the ledger's tables (dpone)")
@@ -140,6 +147,22 @@ def _install(options: argparse.Namespace) -> None:
     )
     print(f"installed ledger {service_id} of family {options.family}")
     print(f'pin it: put {{"service_id": "{service_id}"}} into the extra of the control connection')
+
+
+def _adopt(options: argparse.Namespace) -> None:
+    from datetime import UTC, datetime
+
+    from airflow_provider_dpone.contracts.proofs import Adoption
+    from airflow_provider_dpone.hooks.control import DponeControlHook
+
+    ledger = DponeControlHook(options.control_conn_id).ledger()
+    signed = ledger.adopt(
+        lambda before, after: Adoption.of(
+            service_id=str(ledger.service_id), before=before, after=after, adopted_by=options.by,
+            statement=options.statement, adopted_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+        )
+    )  # fmt: skip
+    print(f"this database is ledger {ledger.service_id} from now on; recorded as {signed.digest()}")
 
 
 def _ddl(options: argparse.Namespace) -> None:
