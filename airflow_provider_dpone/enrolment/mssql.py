@@ -66,7 +66,7 @@ def enrol_database(
         )
         if found is not None:
             marker, fingerprint = found
-            now = layout(control)
+            now = layout(control, session)
             require_our_marker(marker, str(ledger.service_id), incarnation, (now, fingerprint), CURE)
             if not dry_run:
                 session.script(writer_statements(managed))  # for schemas that are managed from now on
@@ -99,7 +99,7 @@ def enrol_database(
 def _install(session: MssqlSession, control: MssqlControl, marker: DatabaseMarker, schemas: tuple[str, ...]) -> str:
     """Everything of the target, then the marker with the fingerprint of it all."""
     session.script(target_statements(control.control_database, schemas))
-    fingerprint = layout(control)
+    fingerprint = layout(control, session)
     values = ", ".join(scripts.literal(value) for value in (marker.wire().decode(), marker.digest(), fingerprint))
     session.query(f"INSERT INTO dpone_gate.marker (one, document, sha256, layout) VALUES (1, {values})")  # noqa: S608
     return fingerprint

@@ -136,6 +136,15 @@ class MssqlControl:
         """The same in the database that holds the gates."""
         return open_session(replace(self.params, database=self.control_database))
 
+    @contextmanager
+    def gates_beside(self, session: MssqlSession) -> Iterator[MssqlSession]:
+        """A session in the database that holds the gates: ``session`` itself when that is the target database."""
+        if self.control_database == self.params.database:
+            yield session
+        else:
+            with self.gates() as other:
+                yield other
+
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run one batch on a session of its own in the target database."""
         with self.fresh() as session:

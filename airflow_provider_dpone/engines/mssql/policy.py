@@ -13,7 +13,7 @@ from airflow_provider_dpone.contracts.enrolment import DatabaseMarker, SchemaEnr
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession
 from airflow_provider_dpone.engines.mssql.install import layout, require_version
-from airflow_provider_dpone.engines.mssql.place import place
+from airflow_provider_dpone.engines.mssql.place import incarnation_of
 from airflow_provider_dpone.engines.sql.policy import marker_of, require_none, require_same_place
 
 #: How an administrator takes marker and receipts of a database away.
@@ -49,34 +49,32 @@ def read_marker(session: MssqlSession) -> tuple[DatabaseMarker, str] | None:
     return marker_of(session.query("SELECT document, sha256, layout FROM dpone_gate.marker"), str(database), CURE)
 
 
-def require_place(control: MssqlControl, enrolment: SchemaEnrolment) -> None:
+def require_place(control: MssqlControl, session: MssqlSession, enrolment: SchemaEnrolment) -> None:
     """The database is the enrolled incarnation, and its gate is as it was installed, seen now.
 
+    :param session: a fresh one in the database.
     :raises NotEnrolled, EnrolledElsewhere: the marker is missing or another, or the database was created anew.
     :raises TargetChanged: the gate is not what was installed.
     """
-    with control.fresh() as session:
-        found = read_marker(session)
-    incarnation, _, _ = place(control.params)
-    require_same_place(enrolment, found, incarnation, layout(control))
+    found = read_marker(session)
+    require_same_place(enrolment, found, incarnation_of(session, control.params), layout(control, session))
 
 
-def require_enrolled(control: MssqlControl, enrolment: SchemaEnrolment) -> None:
+def require_enrolled(control: MssqlControl, session: MssqlSession, enrolment: SchemaEnrolment) -> None:
     """The database and its gate are the enrolled ones, and the policy holds, all seen now.
 
     :raises NotEnrolled, EnrolledElsewhere, TargetChanged: see :func:`require_place`.
     :raises TargetUnsupported, AmbientWriter: see :func:`require_policy`.
     """
-    require_place(control, enrolment)
-    with control.fresh() as session:
-        require_policy(
-            session,
-            schemas=enrolment.managed_schemas,
-            controller=enrolment.controller,
-            administrators=enrolment.administrators,
-            accepted=enrolment.accepted_features,
-            as_controller=True,
-        )
+    require_place(control, session, enrolment)
+    require_policy(
+        session,
+        schemas=enrolment.managed_schemas,
+        controller=enrolment.controller,
+        administrators=enrolment.administrators,
+        accepted=enrolment.accepted_features,
+        as_controller=True,
+    )
 
 
 def require_policy(
