@@ -48,8 +48,8 @@ class MssqlWorld(SchemaWorld):
     def __post_init__(self) -> None:
         self.database = f"target_{self.tag}"
         self.controller_password = f"Dp1_{secrets.token_hex(16)}"
+        self.mssql.create_database(self.database)
         with closing(self.mssql.connect()) as connection:
-            batch(connection, f"CREATE DATABASE {self.database}")
             batch(connection, f"CREATE LOGIN {self.controller} WITH PASSWORD = N'{self.controller_password}'")
             if self.mssql.stand_in:
                 batch(connection, f"ALTER SERVER ROLE sysadmin ADD MEMBER {self.controller}")

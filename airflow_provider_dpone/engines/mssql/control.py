@@ -13,8 +13,9 @@ import pyodbc
 
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.session import connect, translated
-from airflow_provider_dpone.errors import DponeError
+from airflow_provider_dpone.errors import AnswerLost, DponeError, DriverFailed, ServerUnreachable
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
+from airflow_provider_dpone.ledger.schema import SCHEMA
 
 #: What every session starts with, sent without parameters so that it stays. Error texts in one language.
 SETTINGS: Final = (
@@ -23,6 +24,20 @@ SETTINGS: Final = (
     "SET CONCAT_NULL_YIELDS_NULL ON; SET QUOTED_IDENTIFIER ON; SET NUMERIC_ROUNDABORT OFF; "
     "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCK_TIMEOUT 15000;"
 )
+
+
+#: Why nothing is concluded from a control operation that was not answered; no finding of the policy.
+CONTROL_OPERATION_UNKNOWN: Final = "control_operation_unknown"
+
+
+@contextmanager
+def _reasoned() -> Iterator[None]:
+    """Name the reason of a control operation whose effect is not known."""
+    try:
+        yield
+    except (AnswerLost, DriverFailed, ServerUnreachable) as error:
+        error.details["reasons"] = [CONTROL_OPERATION_UNKNOWN]
+        raise
 
 
 class MssqlSession:
@@ -51,7 +66,7 @@ class MssqlSession:
     def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         rows: list[tuple[Any, ...]] = []
         changed = 0
-        with translated(self._params, "a statement"):
+        with _reasoned(), translated(self._params, "a statement"):
             cursor = self._running = self._connection.cursor()
             try:
                 cursor.execute(sql, *values)
@@ -110,7 +125,8 @@ def open_session(params: MssqlParams) -> MssqlSession:
 
     :raises ServerUnreachable, ServerRefused: no session could be made.
     """
-    session = MssqlSession(params, connect(params))
+    with _reasoned():
+        session = MssqlSession(params, connect(params))
     session.query(SETTINGS)
     return session
 
@@ -119,11 +135,13 @@ class MssqlControl:
     """Opens sessions of the controller on one database.
 
     :param control_database: the database of the same server that holds the login gates.
+    :param control_schema: the schema of a ledger's tables, which may be in a target database.
     """
 
-    def __init__(self, params: MssqlParams, control_database: str) -> None:
+    def __init__(self, params: MssqlParams, control_database: str, control_schema: str = SCHEMA) -> None:
         self.params = params
         self.control_database = control_database
+        self.control_schema = control_schema
 
     def fresh(self) -> MssqlSession:
         """A session in the target database on a new connection; the caller closes it.

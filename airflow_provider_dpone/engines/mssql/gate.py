@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from airflow_provider_dpone.contracts.states import Connector
+from airflow_provider_dpone.contracts.states import Connector, GateState
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.closing import MssqlClosing
 from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession, texts
@@ -115,6 +115,13 @@ class MssqlGate(OneTimeGate):
             changed = session.change("UPDATE dpone_gate.gate SET state = 2 WHERE name = ? AND state = 1", name)
         if changed != 1:
             raise GateRefused(f"{name} was closed before it was opened; this attempt was settled by somebody else")
+        key = self._key
+        with self._control.gates() as session:  # on another connection: nothing rests on what only one has seen
+            found = session.query(
+                "SELECT g.state, g.guard, g.epoch, g.attempt FROM dpone_gate.gate AS g WHERE g.name = ?", name
+            )
+        if [tuple(row) for row in found] != [(GateState.READY, key.guard_id, key.epoch, key.attempt_sha256)]:
+            raise GateRefused(f"{name} is not READY under its guard, epoch and attempt as another connection sees it")
 
     def _require_as_meant(self, name: str, rights: WorkerRights) -> None:
         """Compare all the catalogs have under the name with what was meant; nobody logs in as it to find out."""

@@ -22,7 +22,7 @@ from adbc_driver_manager import Error as AdbcError
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
 from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql, relation_sql
 from airflow_provider_dpone.engines.postgres.catalog import describe, source_place
-from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, pins, quoted, translated
+from airflow_provider_dpone.engines.postgres.session import PASSING, PostgresParams, connect, pins, quoted, translated
 from airflow_provider_dpone.engines.postgres.types import explain
 from airflow_provider_dpone.errors import ServerRefused, SourceChanged, ValueNotExact
 from airflow_provider_dpone.transfer.convert import Conversion
@@ -136,6 +136,7 @@ def open_snapshot(
                         continue  # somebody waits for the table in exclusive mode: let go of it, and queue again
                     raise ServerRefused(
                         f"{namespace}.{name} could not be locked for reading: exclusive requests kept coming between",
+                        passes=_LOCK_NOT_AVAILABLE in PASSING,
                         server_code=_LOCK_NOT_AVAILABLE,
                     )
             if expected is not None and table != expected:
