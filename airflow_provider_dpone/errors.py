@@ -95,19 +95,15 @@ class TooFewRows(Refused):
 class ServerRefused(DponeError):
     """A server answered a statement with an error code; ``details`` carries ``server_code``.
 
-    Overload and interruption pass: time-out, too many queries, network, aborted, memory, too many parts, cancelled,
-    no free thread; of PostgreSQL serialization failure, deadlock, out of memory, too many connections, lock not
-    available, cancelled, starting up.
+    :param passes: whether what the code says passes by itself, such as overload or a deadlock. Each engine knows its
+        own codes: the same number means another thing elsewhere.
     """
 
     code = "DPONE_SERVER_REFUSED"
-    _PASSING: ClassVar[frozenset[object]] = frozenset(
-        {159, 202, 209, 210, 236, 241, 252, 394, 439} | {"40001", "40P01", "53200", "53300", "55P03", "57014", "57P03"}
-    )
 
-    def __init__(self, message: str, **details: object) -> None:
+    def __init__(self, message: str, *, passes: bool, **details: object) -> None:
         super().__init__(message, **details)
-        self.retryable = details.get("server_code") in self._PASSING
+        self.retryable = passes
 
 
 class ServerUnreachable(DponeError):
@@ -122,6 +118,15 @@ class AnswerLost(DponeError):
 
     code = "DPONE_ANSWER_LOST"
     retryable = True
+
+
+class DriverFailed(DponeError):
+    """A database driver gave up by itself: the server refused nothing and the connection is not lost.
+
+    A statement's effect is unknown until observed; a retry would only repeat it.
+    """
+
+    code = "DPONE_DRIVER_FAILED"
 
 
 class ViewIncomplete(DponeError):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests import ledger_database as ledger_database_module
+from tests import mssql_selection
 from tests.ledger_database import LedgerDatabase
 from tests.schema_world import SchemaWorld
 from tests.servers import ClickHouseUnderTest, PostgresUnderTest, clickhouse_under_test, postgres_under_test
@@ -17,11 +18,33 @@ if TYPE_CHECKING:
     from tests.mssql_server import MssqlLedgerDatabase, MssqlServer
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A case of a closed inventory carries its id into the JUnit report."""
     for item in items:
         for marker in item.iter_markers("case"):
             item.user_properties.append(("case", marker.args[0]))
+    mssql_selection.select(config, items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A test worker tells the process that prints what it left out."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = mssql_selection.left_out(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A test worker ended."""
+    mssql_selection.remember(node.config, getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """How much of the run was on SQL Server, and what of it was not run."""
+    line = mssql_selection.said(terminalreporter.stats, config)
+    if line:
+        terminalreporter.section("SQL Server")
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

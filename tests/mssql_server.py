@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 import pyodbc
 
@@ -19,8 +22,13 @@ from airflow_provider_dpone.ledger.install import install
 from airflow_provider_dpone.ledger.transaction import Ledger
 from tests.stand_in import StandInDialect
 
-DSN: Final = os.environ.get("DPONE_TEST_MSSQL_DSN", "")
 pyodbc.pooling = False
+
+
+def _dsn() -> str:
+    """The server of this test worker: its own (``DPONE_TEST_MSSQL_DSN_GW1`` for the second) or the shared one."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").upper()
+    return os.environ.get(f"DPONE_TEST_MSSQL_DSN_{worker}") or os.environ["DPONE_TEST_MSSQL_DSN"]
 
 
 @dataclass(frozen=True)
@@ -48,13 +56,26 @@ class MssqlServer:
                         for name, value in keywords.items())  # fmt: skip
         return pyodbc.connect(text + ";ConnectRetryCount=0", autocommit=True, timeout=15)
 
+    @contextmanager
+    def alone(self, what: str) -> Iterator[None]:
+        """Nobody else on this machine does the same on this server meanwhile."""
+        name = f"dpone-test-{self.host}-{self.port}-{what}.lock".replace("/", "_").replace("\\", "_")
+        with (Path(tempfile.gettempdir()) / name).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def create_database(self, name: str) -> None:
+        """A stand-in makes one database at a time."""
+        with self.alone("create"), closing(self.connect()) as connection:
+            batch(connection, f"CREATE DATABASE {name}")
+
     def dialect(self, *, exact: Callable[[], pyodbc.Connection] | None = None) -> MssqlDialect:
         return StandInDialect(exact=exact) if self.stand_in else MssqlDialect()
 
 
 def server() -> MssqlServer:
     """The server under test."""
-    parts = [part.partition("=") for part in DSN.split(";") if part.strip()]
+    parts = [part.partition("=") for part in _dsn().split(";") if part.strip()]
     keywords = {name.strip().lower(): value.strip().strip("{}") for name, _, value in parts}
     found = MssqlServer(keywords, stand_in=False)
     with found.connect() as connection:
@@ -152,8 +173,8 @@ def create(under_test: MssqlServer) -> MssqlLedgerDatabase:
         runtime_role=f"runtime_{tag}",
         runtime_password=f"Aa1!{secrets.token_hex(12)}",
     )
+    under_test.create_database(database.dbname)
     with opened(under_test.connect()) as connection:
-        batch(connection, f"CREATE DATABASE {database.dbname}")
         for role, password in (
             (database.admin_role, database.admin_password),
             (database.runtime_role, database.runtime_password),

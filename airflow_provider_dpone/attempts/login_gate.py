@@ -48,7 +48,9 @@ class MssqlCompositionLoginGate:
         from airflow_provider_dpone.engines.mssql.rights import MssqlGatePolicy
 
         ledger = Ledger(connect, MssqlDialect(control_schema), expected_service_id)
-        target = MssqlTarget(MssqlControl(controller, control_database), MssqlGatePolicy(), ledger=ledger)
+        target = MssqlTarget(
+            MssqlControl(controller, control_database, control_schema), MssqlGatePolicy(), ledger=ledger
+        )
         self._world = SqlWorld(ledger, target, target.service_id())
 
     def issue_once(self, attempt: str) -> IssuedCredential:

@@ -16,7 +16,7 @@ from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession
 from airflow_provider_dpone.engines.mssql.install import layout, require_version, target_statements, writer_statements
 from airflow_provider_dpone.engines.mssql.place import place
-from airflow_provider_dpone.engines.mssql.policy import CURE, read_marker, require_policy
+from airflow_provider_dpone.engines.mssql.policy import CURE, read_marker, require_acceptable, require_policy
 from airflow_provider_dpone.engines.sql.policy import require_our_marker
 from airflow_provider_dpone.errors import TargetUnsupported
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
@@ -40,10 +40,12 @@ def enrol_database(
     :param ledger: the ledger, on a connection of its owner.
     :param schemas: every managed schema of the database; logins issued there can be confined to no less than all.
     :param controller: the login of the Airflow connection that tasks use.
+    :raises DeclarationInvalid: what was accepted cannot be.
     :raises EnrolledElsewhere: the database belongs to another ledger.
     :raises TargetUnsupported, AmbientWriter: logins would not be confined, or somebody else can write the database.
     :raises TargetChanged: the installed gate was altered.
     """
+    require_acceptable(accepted_features)
     ledger.read(lambda connection: None)
     managed = tuple(sorted(set(schemas)))
     with control.gates() as session:
@@ -61,12 +63,14 @@ def enrol_database(
             schemas=managed,
             controller=controller,
             administrators=sorted({*administrators}),
-            accepted=[*accepted_features, *(["role_ownership:dpone_writer is missing"] if found is None else [])],
+            accepted=sorted({*accepted_features}),
             as_controller=False,
+            control_schema=control.control_schema,
+            first=found is None,
         )
         if found is not None:
             marker, fingerprint = found
-            now = layout(control)
+            now = layout(control, session)
             require_our_marker(marker, str(ledger.service_id), incarnation, (now, fingerprint), CURE)
             if not dry_run:
                 session.script(writer_statements(managed))  # for schemas that are managed from now on
@@ -99,7 +103,7 @@ def enrol_database(
 def _install(session: MssqlSession, control: MssqlControl, marker: DatabaseMarker, schemas: tuple[str, ...]) -> str:
     """Everything of the target, then the marker with the fingerprint of it all."""
     session.script(target_statements(control.control_database, schemas))
-    fingerprint = layout(control)
+    fingerprint = layout(control, session)
     values = ", ".join(scripts.literal(value) for value in (marker.wire().decode(), marker.digest(), fingerprint))
     session.query(f"INSERT INTO dpone_gate.marker (one, document, sha256, layout) VALUES (1, {values})")  # noqa: S608
     return fingerprint

@@ -324,8 +324,12 @@ def _naming(conn_id: str) -> Iterator[None]:
         yield
     except AirflowNotFoundException:
         raise DeclarationInvalid(f"Airflow connection {conn_id!r} is not defined") from None
-    except (ServerRefused, ServerUnreachable) as error:
-        raise type(error)(f"connection {conn_id!r}: {error.message}", **error.details) from None
+    except ServerRefused as error:
+        raise ServerRefused(
+            f"connection {conn_id!r}: {error.message}", passes=error.retryable, **error.details
+        ) from None
+    except ServerUnreachable as error:
+        raise ServerUnreachable(f"connection {conn_id!r}: {error.message}", **error.details) from None
 
 
 def coordinator(control_conn_id: str) -> CompositionActivationCoordinator:

@@ -80,7 +80,7 @@ def enrol_targets(
         # imported here, so that a machine without the driver manager still enrols the other targets
         from airflow_provider_dpone.enrolment.mssql import enrol_database
 
-        guard, managed = enrol_database(mssql_control(conn_id), ledger, schemas=schemas, **accept)
+        guard, managed = enrol_database(mssql_control(conn_id, ledger), ledger, schemas=schemas, **accept)
         return [(", ".join(managed.managed_schemas), guard, managed)]
     params = source_params(conn_id)
     for schema in schemas:

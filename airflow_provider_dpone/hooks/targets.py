@@ -51,15 +51,16 @@ def mssql_world(ledger: Ledger, conn_id: str, checkpoint: Callable[[], None] = l
     from airflow_provider_dpone.engines.mssql.load_target import MssqlTarget
     from airflow_provider_dpone.engines.mssql.rights import MssqlGatePolicy
 
-    control = mssql_control(conn_id)
+    control = mssql_control(conn_id, ledger)
     stand_in = MSSQL.read(BaseHook.get_connection(conn_id), nested="connect_kwargs")["dpone_stand_in"]
     target = MssqlTarget(control, MssqlGatePolicy(), stand_in=stand_in, ledger=ledger)
     return SqlWorld(ledger, target, target.service_id(), checkpoint)
 
 
-def mssql_control(conn_id: str) -> MssqlControl:
+def mssql_control(conn_id: str, ledger: Ledger) -> MssqlControl:
     """Sessions on the SQL Server database behind a connection.
 
+    :param ledger: the ledger, which may be in that database itself.
     :raises DeclarationInvalid: its extra does not name the database that holds the login gates.
     """
     from airflow_provider_dpone.engines.mssql.control import MssqlControl
@@ -71,7 +72,7 @@ def mssql_control(conn_id: str) -> MssqlControl:
             f"connection {conn_id!r} does not say where its server keeps the login gates; put "
             '{"dpone_control_database": "..."} into its extra'
         )
-    return MssqlControl(mssql_params(connection), control_database)
+    return MssqlControl(mssql_params(connection), control_database, ledger.dialect.control_schema)
 
 
 _WORLDS: dict[str, Callable[..., World[Any]]] = {

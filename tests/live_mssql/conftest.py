@@ -19,18 +19,6 @@ if TYPE_CHECKING:
 collect_ignore_glob = [] if "mssql" in LEDGERS else ["test_*.py"]
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A stand-in proves nothing about what it lacks: such a test is left out there, and its case stays UNVERIFIED."""
-    needing = [item for item in items if item.get_closest_marker("needs")]
-    if not needing:
-        return
-    from tests import mssql_server
-
-    if mssql_server.server().stand_in:
-        config.hook.pytest_deselected(items=needing)
-        items[:] = [item for item in items if item not in needing]
-
-
 @pytest.fixture
 def mssql_world(
     mssql_server: MssqlServer, postgres_server: PostgresUnderTest, ledger_database: LedgerDatabase,
@@ -42,9 +30,10 @@ def mssql_world(
 
     if mssql_server.stand_in:
         target_stand_in.use(monkeypatch)
-    world = MssqlWorld(postgres_server, ledger_database, mssql=mssql_server)
-    yield world
-    world.remove()
+    with mssql_server.alone("gate"):  # an instance has one login trigger
+        world = MssqlWorld(postgres_server, ledger_database, mssql=mssql_server)
+        yield world
+        world.remove()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_dpone.engines.mssql import snapshot
 from airflow_provider_dpone.engines.mssql.scripts import statement
 from airflow_provider_dpone.engines.mssql.snapshot import MssqlSource
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
@@ -30,9 +31,9 @@ class MssqlSourceDatabase:
     @classmethod
     def fresh(cls, server: MssqlServer) -> MssqlSourceDatabase:
         made = cls(server, f"source_{secrets.token_hex(4)}")
-        with closing(server.connect()) as connection:
-            batch(connection, f"CREATE DATABASE {made.dbname}")
-            if not server.stand_in:
+        server.create_database(made.dbname)
+        if not server.stand_in:
+            with closing(server.connect()) as connection:
                 batch(connection, f"ALTER DATABASE {made.dbname} SET ALLOW_SNAPSHOT_ISOLATION ON")
         return made
 
@@ -64,6 +65,7 @@ def stand_in(server: MssqlServer, patch: pytest.MonkeyPatch, aggregates: ModuleT
     """A stand-in has no graph tables, no row security, and no collation of UTF-8 bytes."""
     if server.stand_in:
         patch.setattr(catalog, "statement", _understood)
+        patch.setattr(snapshot, "UTF16_UNITS", "DATALENGTH({v})")  # bytes of UTF-8 there, no fewer
         patch.setattr(aggregates, "BYTEWISE", "Latin1_General_100_BIN2")
         low, high, _ = aggregates._SQL[aggregates.Shape.TEXT]
         total = aggregates._TOTAL.format(v="CONVERT(varchar(max), {v})")
@@ -79,10 +81,10 @@ def _understood(name: str) -> str:
 def copy(source: MssqlSource, engine: Engine, name: str, columns: dict[str, str]) -> StreamResult:
     """Copy ``dbo.name`` completely and check digest and aggregates on both sides."""
     designs = engine.create(name, columns)
-    with source.open("dbo", name) as snapshot:
-        conversion = plan_conversion(snapshot.table, designs, source.explain)
-        result = stream_snapshot(snapshot.batches(conversion), conversion, meter(), engine.sender(name, conversion))
-        aggregates = snapshot.aggregates(conversion)
+    with source.open("dbo", name) as held:
+        conversion = plan_conversion(held.table, designs, source.explain)
+        result = stream_snapshot(held.batches(conversion), conversion, meter(), engine.sender(name, conversion))
+        aggregates = held.aggregates(conversion)
     assert engine.content(name, conversion) == result.content
     difference = aggregates.difference(engine.aggregates(name, conversion))
     assert difference is None, difference

@@ -18,6 +18,7 @@ def strike(world: MssqlWorld, method: str, *, after: bool, seconds: float = 200)
 
     :param seconds: how long it may take to come so far.
     """
+    world.let_go()  # a session is never shared with a child
     make = MssqlLoads.writer
 
     def writer(self: MssqlLoads, credential: Any) -> Any:

@@ -192,10 +192,10 @@ def use(patch: pytest.MonkeyPatch, *, exact: bool = False, makers: bool = False)
                     _RUN(self, f"REVOKE {right} ON {place} FROM [{dropped[1]}]", ())
         return _RUN(self, sql, values)
 
-    def layout(controlled: control.MssqlControl) -> str:
+    def layout(controlled: control.MssqlControl, session: control.MssqlSession) -> str:
         name = controlled.params.database
         if exact or name not in layouts:
-            layouts[name] = _LAYOUT(controlled)
+            layouts[name] = _LAYOUT(controlled, session)
         return layouts[name]
 
     def require_policy(session: control.MssqlSession, **rules: Any) -> None:

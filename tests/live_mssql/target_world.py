@@ -12,7 +12,7 @@ import pyodbc
 from airflow_provider_dpone.contracts.enrolment import SchemaEnrolment
 from airflow_provider_dpone.contracts.ports import GateKey
 from airflow_provider_dpone.contracts.states import Connector
-from airflow_provider_dpone.engines.mssql.control import MssqlControl
+from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession
 from airflow_provider_dpone.engines.mssql.gate import MssqlGate
 from airflow_provider_dpone.engines.mssql.install import (
     CONTROLLER_RIGHTS,
@@ -24,6 +24,7 @@ from airflow_provider_dpone.engines.mssql.load_target import MssqlTarget
 from airflow_provider_dpone.engines.mssql.rights import MssqlGatePolicy
 from airflow_provider_dpone.engines.sql.rights import WorkerRights
 from airflow_provider_dpone.enrolment.mssql import enrol_database
+from airflow_provider_dpone.errors import DponeError
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
@@ -42,12 +43,13 @@ class MssqlWorld(SchemaWorld):
     connector: ClassVar[Connector] = Connector.MSSQL
     mssql: MssqlServer = field(kw_only=True)
     columns: dict[str, str] = field(default_factory=dict)
+    _admin: MssqlSession | None = None
 
     def __post_init__(self) -> None:
         self.database = f"target_{self.tag}"
         self.controller_password = f"Dp1_{secrets.token_hex(16)}"
+        self.mssql.create_database(self.database)
         with closing(self.mssql.connect()) as connection:
-            batch(connection, f"CREATE DATABASE {self.database}")
             batch(connection, f"CREATE LOGIN {self.controller} WITH PASSWORD = N'{self.controller_password}'")
             if self.mssql.stand_in:
                 batch(connection, f"ALTER SERVER ROLE sysadmin ADD MEMBER {self.controller}")
@@ -71,16 +73,28 @@ class MssqlWorld(SchemaWorld):
         for sql in gate_statements(self.database):
             self.sql(sql)
         if not self.mssql.stand_in:
-            self.sql(f"USE master; GRANT IMPERSONATE ON LOGIN::{READER} TO {self.controller}")
+            with closing(self.mssql.connect()) as connection:
+                batch(connection, f"GRANT IMPERSONATE ON LOGIN::{READER} TO {self.controller}")
             for sql in controller_statements(self.controller):
                 self.sql(sql)
 
     # --- connections ---
 
     def sql(self, statement: str, *params: Any) -> list[tuple[Any, ...]]:
-        """As sysadmin in the target database."""
-        with self.admin_control().fresh() as session:
-            return session.query(statement, *params)
+        """As sysadmin in the target database, on one session that is kept: a stand-in takes half a second for the first."""
+        if self._admin is None:
+            self._admin = self.admin_control().fresh()
+        try:
+            return self._admin.query(statement, *params)
+        except DponeError:
+            self.let_go()
+            raise
+
+    def let_go(self) -> None:
+        """End the administrator's session: the database is about to go, or the session is in an unknown state."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
 
     def admin_control(self) -> MssqlControl:
         keywords = self.mssql.keywords
@@ -111,6 +125,7 @@ class MssqlWorld(SchemaWorld):
     def remove(self) -> None:
         """Everything of this world on the server."""
         names = [name for (name,) in self.sql("SELECT g.name FROM dpone_gate.gate AS g WHERE g.made = 1")]
+        self.let_go()
         with closing(self.mssql.connect()) as connection:
             batch(connection, f"ALTER AUTHORIZATION ON DATABASE::{self.database} TO {self.mssql.keywords['uid']}")
             batch(connection, f"DROP DATABASE {self.database}")
@@ -125,6 +140,11 @@ class MssqlWorld(SchemaWorld):
         )  # fmt: skip
         self.guard = CompositionActivationStore(self.ledger.runtime()).guard(identity)
         return enrolment
+
+    def look(self) -> None:
+        """What a task asks before it is admitted."""
+        assert self.guard is not None
+        self.target().schema(self.guard.schema, self.schema).look()
 
     def target(self, port: int | None = None, policy: Any = None) -> MssqlTarget:
         return MssqlTarget(

@@ -16,7 +16,6 @@ from airflow_provider_dpone.contracts.ports import IssuedCredential
 from airflow_provider_dpone.contracts.proofs import Adjudication
 from airflow_provider_dpone.contracts.states import AttemptState, GateState, Purpose
 from airflow_provider_dpone.engines.mssql.install import READER, require_reader
-from airflow_provider_dpone.engines.mssql.policy import require_enrolled
 from airflow_provider_dpone.engines.mssql.rights import MssqlGatePolicy
 from airflow_provider_dpone.errors import DponeError, GateNotClosed, GateRefused, LedgerRule, ServerRefused
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
@@ -164,14 +163,15 @@ def test_a_recreated_database_blocks(world: MssqlWorld) -> None:
         gate.close(credential.name)
     world.install()
     with pytest.raises(DponeError):
-        require_enrolled(world.control(), world.guard.schema)  # type: ignore[union-attr]
+        world.look()
     with pytest.raises(GateNotClosed):
         gate.close(credential.name)
     world.sql(f"DROP LOGIN [{credential.name}]")
 
 
 def batch_alone(world: MssqlWorld, *statements: str) -> None:
-    """As sysadmin outside of the target database."""
+    """As sysadmin outside of the target database, with no other session of ours in it."""
+    world.let_go()
     with closing(world.mssql.connect()) as connection:
         for statement in statements:
             batch(connection, statement)
@@ -199,11 +199,11 @@ def test_every_drift_of_owners_and_roles_has_its_own_reason(world: MssqlWorld) -
     ):  # fmt: skip
         world.sql(alter)
         with pytest.raises(DponeError) as refused:
-            require_enrolled(world.control(), world.guard.schema)
+            world.look()
         assert f"login_database_policy_{reason}" in refused.value.details["reasons"], reason
         world.sql(restore)
     world.sql("DROP USER somebody")
-    require_enrolled(world.control(), world.guard.schema)
+    world.look()
 
 
 @pytest.mark.case("G7")

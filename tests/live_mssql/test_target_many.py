@@ -63,7 +63,7 @@ def killed(world: MssqlWorld, *, after: bool) -> None:
     attempt.kill()
 
 
-def test_a_million_rows_arrive_exactly(world: MssqlWorld) -> None:
+def test_many_rows_arrive_exactly(world: MssqlWorld) -> None:
     assert load(world) is False
 
 

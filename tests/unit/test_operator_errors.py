@@ -52,8 +52,7 @@ def _ends(error: BaseException, *, stopped: bool = False) -> BaseException:
     "error",
     [
         LedgerUnavailable("away"),
-        ServerRefused("memory", server_code=241),
-        ServerRefused("too many parts", server_code=252),
+        ServerRefused("memory", passes=True, server_code=241),
         GuardHeld("taken in between"),
     ],
     ids=lambda e: f"{e.code}-{e.details.get('server_code')}",
@@ -64,7 +63,7 @@ def test_what_passes_by_itself_is_retried(error: DponeError) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [ValueNotExact("no"), PublicationUnknown("unknown"), ServerRefused("rights", server_code=497)],
+    [ValueNotExact("no"), PublicationUnknown("unknown"), ServerRefused("rights", passes=False, server_code=497)],
     ids=lambda e: e.code,
 )
 def test_what_a_retry_would_only_repeat_is_not(error: DponeError) -> None:
@@ -74,7 +73,7 @@ def test_what_a_retry_would_only_repeat_is_not(error: DponeError) -> None:
 
 
 def test_a_task_that_was_stopped_is_retried_whatever_its_lost_rights_looked_like() -> None:
-    error = ServerRefused("not enough privileges", server_code=497)
+    error = ServerRefused("not enough privileges", passes=False, server_code=497)
     assert _ends(error, stopped=True) is error
 
 

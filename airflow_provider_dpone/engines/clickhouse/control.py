@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 from clickhouse_driver import errors as driver
 
 from airflow_provider_dpone.engines.clickhouse.quoting import bind
-from airflow_provider_dpone.engines.clickhouse.wire import ClickHouseHttp, Login, first_line
+from airflow_provider_dpone.engines.clickhouse.wire import ClickHouseHttp, Login, first_line, refused
 from airflow_provider_dpone.errors import AnswerLost, EnrolledElsewhere, ServerRefused, ServerUnreachable
 
 
@@ -104,4 +104,4 @@ def require_same_server(control: NativeControl, http: ClickHouseHttp, login: Log
 
 
 def _refused(error: driver.ServerException) -> ServerRefused:
-    return ServerRefused(first_line(str(error.message)), server_code=int(error.code))
+    return refused(first_line(str(error.message)), int(error.code))

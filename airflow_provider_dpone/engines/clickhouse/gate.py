@@ -104,6 +104,8 @@ class ClickHouseGate:
                 self.remove_leftover(name)
             if isinstance(error, ServerRefused):
                 self._checkpoint()  # refused because the task was stopped and its rights taken away
+                if error.retryable:
+                    raise
                 code = error.details.get("server_code")
                 raise GateRefused(
                     f"the server refused to issue {name} for {purpose.value} (code {code}); "

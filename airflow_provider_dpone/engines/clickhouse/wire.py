@@ -25,6 +25,13 @@ from airflow_provider_dpone.waiting import BEYOND, STATEMENT, keep_alive
 
 _EXCEPTION = re.compile(r"Code: (\d+)\. DB::")
 _MAX_REPLY = 16 * 2**20
+#: Codes that pass: time-out, too many queries, network, aborted, memory, too many parts, cancelled, no free thread.
+PASSING = frozenset({159, 202, 209, 210, 236, 241, 252, 394, 439})
+
+
+def refused(message: str, code: int, **details: object) -> ServerRefused:
+    """The server answered with an error code."""
+    return ServerRefused(message, passes=code in PASSING, server_code=code, **details)
 
 
 class Login(Protocol):
@@ -252,7 +259,7 @@ class HttpDispatch:
         if code is None and found is not None and response.status >= 400:
             code = found[1]
         if code is not None and code.isdecimal():
-            raise ServerRefused(first_line(text), server_code=int(code), query_id=self._query_id)
+            raise refused(first_line(text), int(code), query_id=self._query_id)
         if broken is not None or response.status != 200 or found or len(content) > _MAX_REPLY:
             raise AnswerLost(
                 f"{self._where} (HTTP) answered {response.status} {response.reason} without a ClickHouse result: "

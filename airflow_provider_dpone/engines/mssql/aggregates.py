@@ -21,11 +21,12 @@ from airflow_provider_dpone.transfer.convert import ColumnConversion, Conversion
 _EXACT: Final = Context(prec=100)
 #: Columns aggregated by one statement.
 _AT_ONCE: Final = 200
-#: The collation whose order is that of the UTF-8 bytes, as the target's.
+#: A collation of UTF-8: the binary order of text stored in it is that of its bytes, which is that of its code points,
+#: as the target's. Of nvarchar it may be that of UTF-16 units, which puts what is above U+FFFF before U+E000.
 BYTEWISE: Final = "Latin1_General_100_BIN2_UTF8"
 #: Twice the compared characters, so that enough whole characters remain whatever is cut; then a mark below every
 #: printable character, because T-SQL takes trailing blanks for nothing.
-_CUT: Final = f"CONVERT(nvarchar({2 * PREFIX + 1}), LEFT({{v}}, {2 * PREFIX}) + NCHAR(1)) COLLATE {{bytewise}}"
+_CUT: Final = f"CONVERT(varchar({4 * (2 * PREFIX + 1)}), (LEFT({{v}}, {2 * PREFIX}) + NCHAR(1)) COLLATE {{bytewise}})"
 _EPOCH: Final = "CONVERT(datetime2(7), '19700101', 112)"
 _MIDNIGHT: Final = "CONVERT(datetime2(7), '19000101', 112)"
 #: Digits of a decimal that can be added up for any number of rows; a wider one is added up in two halves of its digits.
@@ -51,8 +52,8 @@ _SQL: Final[dict[Shape, tuple[str, str, str]]] = {
     ),
     Shape.BOOL: ("", "", "CONVERT(nvarchar(20), COUNT_BIG(CASE WHEN {v} = 1 THEN 1 END))"),
     Shape.TEXT: (
-        f"MIN({_CUT})",
-        f"MAX({_CUT})",
+        f"CONVERT(nvarchar({2 * PREFIX + 1}), MIN({_CUT}))",
+        f"CONVERT(nvarchar({2 * PREFIX + 1}), MAX({_CUT}))",
         _TOTAL.format(v="CONVERT(varchar(max), {v} COLLATE {bytewise})"),
     ),
     Shape.BYTES: (

@@ -47,21 +47,21 @@ class MssqlClosing(Closing[MssqlSession]):
         return uuid.UUID(self._incarnation).bytes
 
     def _round(self) -> ServerClosure:
-        self._require_place()
-        with self._control.gates() as session:
-            row = self._patiently(session, self._move_row)
-            if row.made and row.state is not GateState.CLOSED:
-                self._take_login(session)
-            elif not row.made:
-                self._require_never_made(session)
-        with self._control.fresh() as session, self._control.known() as known:
-            started = self._wait_until_quiet(session, row, known)
-            if row.made and row.state is not GateState.CLOSED:
-                self._patiently(session, self._drop_users)
-        with self._control.gates() as session:
-            if row.made and row.state is not GateState.CLOSED:
-                self._require_disabled(session)
-                self._patiently(session, self._close_row)
+        with self._control.fresh() as session:
+            self._require_place(session)
+            with self._control.gates_beside(session) as gates:
+                row = self._patiently(gates, self._move_row)
+                if row.made and row.state is not GateState.CLOSED:
+                    self._take_login(gates)
+                elif not row.made:
+                    self._require_never_made(gates)
+                with self._control.known() as known:
+                    started = self._wait_until_quiet(session, row, known)
+                    if row.made and row.state is not GateState.CLOSED:
+                        self._patiently(session, self._drop_users)
+                if row.made and row.state is not GateState.CLOSED:
+                    self._require_disabled(gates)
+                    self._patiently(gates, self._close_row)
         with self._control.fresh() as session:
             seen_at, again = self._require_gone(session, row)
         if again != started:
@@ -89,10 +89,10 @@ class MssqlClosing(Closing[MssqlSession]):
             sql = sql.replace("{" + word + "}", scripts.literal(value))
         return session.query(sql)
 
-    def _require_place(self) -> None:
+    def _require_place(self, session: MssqlSession) -> None:
         """The database is the enrolled one, and what refuses logins there is what was installed."""
         try:
-            require_place(self._control, self._enrolment)
+            require_place(self._control, session, self._enrolment)
         except Refused as error:
             raise self._doubt(error.message) from error
 
@@ -217,8 +217,8 @@ class MssqlClosing(Closing[MssqlSession]):
 
     def drop_kept(self) -> bool:
         """Disable a login that somebody enabled again although its gate is CLOSED; False when there is none."""
-        self._require_place()
-        with self._control.gates() as session:
+        with self._control.fresh() as session:
+            self._require_place(session)
             gate = self._ask(session, "gate")
             found = self._ask(session, "login")
             if not gate or int(gate[0][0]) != GateState.CLOSED or not found or self._require_ours(session):

@@ -13,8 +13,9 @@ import pyodbc
 
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.session import connect_lined, translated
-from airflow_provider_dpone.errors import DponeError
+from airflow_provider_dpone.errors import AnswerLost, DponeError, DriverFailed, ServerUnreachable
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
+from airflow_provider_dpone.ledger.schema import SCHEMA
 from airflow_provider_dpone.waiting import Line
 
 #: What every session starts with, sent without parameters so that it stays. Error texts in one language.
@@ -24,6 +25,20 @@ SETTINGS: Final = (
     "SET CONCAT_NULL_YIELDS_NULL ON; SET QUOTED_IDENTIFIER ON; SET NUMERIC_ROUNDABORT OFF; "
     "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCK_TIMEOUT 15000;"
 )
+
+
+#: Why nothing is concluded from a control operation that was not answered; no finding of the policy.
+CONTROL_OPERATION_UNKNOWN: Final = "control_operation_unknown"
+
+
+@contextmanager
+def _reasoned() -> Iterator[None]:
+    """Name the reason of a control operation whose effect is not known."""
+    try:
+        yield
+    except (AnswerLost, DriverFailed, ServerUnreachable) as error:
+        error.details["reasons"] = [CONTROL_OPERATION_UNKNOWN]
+        raise
 
 
 class MssqlSession:
@@ -53,7 +68,7 @@ class MssqlSession:
     def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         rows: list[tuple[Any, ...]] = []
         changed = 0
-        with translated(self._params, "a statement"), self._line.within(self._params.answer_seconds):
+        with _reasoned(), translated(self._params, "a statement"), self._line.within(self._params.answer_seconds):
             cursor = self._running = self._connection.cursor()
             try:
                 cursor.execute(sql, *values)
@@ -112,7 +127,8 @@ def open_session(params: MssqlParams) -> MssqlSession:
 
     :raises ServerUnreachable, ServerRefused: no session could be made.
     """
-    session = MssqlSession(params, *connect_lined(params))
+    with _reasoned():
+        session = MssqlSession(params, *connect_lined(params))
     session.query(SETTINGS)
     return session
 
@@ -121,11 +137,13 @@ class MssqlControl:
     """Opens sessions of the controller on one database.
 
     :param control_database: the database of the same server that holds the login gates.
+    :param control_schema: the schema of a ledger's tables, which may be in a target database.
     """
 
-    def __init__(self, params: MssqlParams, control_database: str) -> None:
+    def __init__(self, params: MssqlParams, control_database: str, control_schema: str = SCHEMA) -> None:
         self.params = params
         self.control_database = control_database
+        self.control_schema = control_schema
 
     def fresh(self) -> MssqlSession:
         """A session in the target database on a new connection; the caller closes it.
@@ -137,6 +155,15 @@ class MssqlControl:
     def gates(self) -> MssqlSession:
         """The same in the database that holds the gates."""
         return open_session(replace(self.params, database=self.control_database))
+
+    @contextmanager
+    def gates_beside(self, session: MssqlSession) -> Iterator[MssqlSession]:
+        """A session in the database that holds the gates: ``session`` itself when that is the target database."""
+        if self.control_database == self.params.database:
+            yield session
+        else:
+            with self.gates() as other:
+                yield other
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run one batch on a session of its own in the target database."""

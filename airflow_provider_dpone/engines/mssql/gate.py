@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from airflow_provider_dpone.contracts.states import Connector
+from airflow_provider_dpone.contracts.states import Connector, GateState
 from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.closing import MssqlClosing
-from airflow_provider_dpone.engines.mssql.control import MssqlControl, texts
+from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession, texts
 from airflow_provider_dpone.engines.mssql.install import SID_TAG, require_reader
 from airflow_provider_dpone.engines.mssql.policy import require_place
 from airflow_provider_dpone.engines.mssql.rights import securable
@@ -64,8 +64,9 @@ class MssqlGate(OneTimeGate):
         if send is None:
             super()._bring_up(name, incarnation, password, rights)
             return
-        self._require_installed()
         control: MssqlControl = self._control
+        with control.fresh() as session:
+            self._require_installed(session)
 
         def within(connection: Any) -> None:
             self._checkpoint()
@@ -77,14 +78,14 @@ class MssqlGate(OneTimeGate):
         self._require_as_meant(name, rights)
 
     def _create(self, name: str, incarnation: str, password: Password, rights: WorkerRights) -> None:
-        self._require_installed()
-        self._checkpoint()
         with self._control.fresh() as session:
+            self._require_installed(session)
+            self._checkpoint()
             session.script(self._creation(name, password, rights, self._enrolment.marker.database))
         self._require_as_meant(name, rights)
 
-    def _require_installed(self) -> None:
-        require_place(self._control, self._enrolment)
+    def _require_installed(self, session: MssqlSession) -> None:
+        require_place(self._control, session, self._enrolment)
         require_reader(self._control)
 
     def _creation(self, name: str, password: Password, rights: WorkerRights, current: str) -> list[str]:
@@ -114,6 +115,13 @@ class MssqlGate(OneTimeGate):
             changed = session.change("UPDATE dpone_gate.gate SET state = 2 WHERE name = ? AND state = 1", name)
         if changed != 1:
             raise GateRefused(f"{name} was closed before it was opened; this attempt was settled by somebody else")
+        key = self._key
+        with self._control.gates() as session:  # on another connection: nothing rests on what only one has seen
+            found = session.query(
+                "SELECT g.state, g.guard, g.epoch, g.attempt FROM dpone_gate.gate AS g WHERE g.name = ?", name
+            )
+        if [tuple(row) for row in found] != [(GateState.READY, key.guard_id, key.epoch, key.attempt_sha256)]:
+            raise GateRefused(f"{name} is not READY under its guard, epoch and attempt as another connection sees it")
 
     def _require_as_meant(self, name: str, rights: WorkerRights) -> None:
         """Compare all the catalogs have under the name with what was meant; nobody logs in as it to find out."""

@@ -101,19 +101,19 @@ def require_version(session: MssqlSession) -> None:
         )
 
 
-def layout(control: MssqlControl) -> str:
-    """Fingerprint of everything installed, in both databases and on the server; of what is missing too."""
+def layout(control: MssqlControl, session: MssqlSession) -> str:
+    """Fingerprint of everything installed, in both databases and on the server; of what is missing too.
+
+    :param session: one in the target database.
+    """
     text = resources.files("airflow_provider_dpone.ledger.dialects.mssql").joinpath("layout.sql").read_text("utf-8")
-    lines: list[str] = []
-    for place, session in (("gates", control.gates()), ("target", control.fresh())):
-        with session:
-            for sql in (*batches(text.replace("N'dpone'", f"N'{GATE_SCHEMA}'")), *_server_parts(place)):
-                lines += [f"{place}|{row[0]}" for row in session.query(sql)]
+    wanted = batches(text.replace("N'dpone'", f"N'{GATE_SCHEMA}'"))
+    target = [str(row[0]) for sql in wanted for row in session.query(sql)]
+    with control.gates_beside(session) as gates:
+        held = target if gates is session else [str(row[0]) for sql in wanted for row in gates.query(sql)]
+        held = held + [str(row[0]) for sql in scripts.parts("gate_layout.sql").values() for row in gates.query(sql)]
+    lines = [*(f"target|{line}" for line in target), *(f"gates|{line}" for line in held)]
     return digest_of("\n".join(sorted(lines)).encode())
-
-
-def _server_parts(place: str) -> list[str]:
-    return list(scripts.parts("gate_layout.sql").values()) if place == "gates" else []
 
 
 def require_reader(control: MssqlControl) -> None:

@@ -101,8 +101,8 @@ class MssqlLoads:
 
         :raises NotEnrolled, EnrolledElsewhere, TargetChanged, TargetUnsupported, AmbientWriter: it is not.
         """
-        require_enrolled(self._control, self._enrolment)
         with self._control.fresh() as session:
+            require_enrolled(self._control, session, self._enrolment)
             return describe_target(
                 session, self._schema, name, self._enrolment.accepted_features, readers_wait=readers_wait
             )
@@ -138,7 +138,7 @@ class MssqlLoads:
         with self._control.fresh() as session:
             staging_table.drop_staging(session, self._schema, ended)
             staging_table.create_staging(session, table, staging)
-        require_enrolled(self._control, self._enrolment)
+            require_enrolled(self._control, session, self._enrolment)
 
     def unstage(self, staging: str) -> None:
         """Remove the staging table of an attempt; one that somebody reads stays for a later load."""
@@ -168,8 +168,9 @@ class MssqlLoads:
 
         :raises ValueNotExact: one does not.
         """
-        with self._control.fresh() as session:
-            staging_table.require_carried_exactly(session, table, staging)
+        if staging_table.carries(table):
+            with self._control.fresh() as session:
+                staging_table.require_carried_exactly(session, table, staging)
 
     def storage(self, name: str, staging: str) -> StorageNumbers:
         """Bytes of the staging table and of the target now."""
@@ -185,9 +186,11 @@ class MssqlLoads:
         :raises NotEnrolled, EnrolledElsewhere, TargetChanged: this is not the enrolled database with its gate, so a
             row found or missing says nothing.
         """
-        require_place(self._control, self._enrolment)
-        found = self._receipt_row(attempt_sha256)
-        require_place(self._control, self._enrolment)  # it still is: the row was looked for in the right place
+        with self._control.fresh() as session:
+            require_place(self._control, session, self._enrolment)
+            found = self._receipt_row(session, attempt_sha256)
+        with self._control.fresh() as session:  # it still is: the row was looked for in the right place
+            require_place(self._control, session, self._enrolment)
         if found is None:
             return None
         relation, document, name, transaction = found
@@ -199,8 +202,9 @@ class MssqlLoads:
             transaction=transaction,
         )
 
-    def _receipt_row(self, attempt_sha256: str) -> tuple[str, bytes, str, str] | None:
-        rows = self._control.query(
+    @staticmethod
+    def _receipt_row(session: MssqlSession, attempt_sha256: str) -> tuple[str, bytes, str, str] | None:
+        rows = session.query(
             "SELECT r.relation, r.document, r.name, r.transaction_id FROM dpone_gate.receipt AS r WITH (HOLDLOCK) "
             "WHERE r.attempt = ?",
             attempt_sha256,
@@ -212,11 +216,11 @@ class MssqlLoads:
 
     def still_carries(self, name: str, receipt: TargetReceipt, rows: int) -> bool:
         """Whether the target holds now exactly what the receipt's transaction inserted."""
-        found = self._receipt_row(receipt.attempt_sha256)
-        if found is None:
-            return False
-        record = LoadRecord.parse(found[1])
         with self._control.fresh() as session:
+            found = self._receipt_row(session, receipt.attempt_sha256)
+            if found is None:
+                return False
+            record = LoadRecord.parse(found[1])
             number = relation_id(session, self._schema, name)
             if number is None or record.relation_id != number or record.content.rows != rows:
                 return False

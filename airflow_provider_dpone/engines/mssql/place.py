@@ -15,6 +15,7 @@ import pyodbc
 
 from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.contracts.enrolment import DatabaseMarker
+from airflow_provider_dpone.engines.mssql.control import MssqlSession
 from airflow_provider_dpone.engines.mssql.scripts import statement
 from airflow_provider_dpone.engines.mssql.session import connect, translated
 from airflow_provider_dpone.errors import EnrolledElsewhere, PhysicalConflict, TargetUnsupported
@@ -45,6 +46,19 @@ def place(params: MssqlParams) -> tuple[str, str, str | None]:
     with connect(params) as connection:
         rows = _rows(params, connection, statement("place.sql"))
         marked = _rows(params, connection, _MARKER)
+    incarnation, database = _incarnation(params, rows)
+    return incarnation, database, _ledger(params, marked)
+
+
+def incarnation_of(session: MssqlSession, params: MssqlParams) -> str:
+    """Incarnation of the database a session is in.
+
+    :raises TargetUnsupported: as for :func:`place`.
+    """
+    return _incarnation(params, session.query(statement("place.sql")))[0]
+
+
+def _incarnation(params: MssqlParams, rows: Sequence[Sequence[Any]]) -> tuple[str, str]:
     if len(rows) != 1 or any(value is None for value in rows[0][:5]):
         raise TargetUnsupported(
             f"the identity of database {params.place} is not visible to {params.user!r}; it needs VIEW ANY DATABASE"
@@ -61,7 +75,7 @@ def place(params: MssqlParams) -> tuple[str, str, str | None]:
         found = ", ".join(what for what, holds in refused.items() if holds)
         raise TargetUnsupported(f"database {params.place} is {found}; a target is an ordinary database that is online")
     tuple_text = "\n".join(["dpone.mssql_incarnation.v1", *(str(value).strip().lower() for value in identity)])
-    return digest_of(tuple_text.encode()), str(identity[1]).strip().lower(), _ledger(params, marked)
+    return digest_of(tuple_text.encode()), str(identity[1]).strip().lower()
 
 
 def equivalence(params: MssqlParams, relations: Sequence[tuple[str, str]]) -> list[int]:

@@ -44,7 +44,7 @@ JOIN sys.database_principals AS u ON u.principal_id = m.member_principal_id
 WHERE NOT (u.principal_id = 1 AND r.name = N'db_owner' AND u.sid = SUSER_SID({controller}))
   AND NOT (r.name = N'dpone_writer' AND u.type = 'S' AND u.name LIKE N'dpone[_]w[_]%' AND SUBSTRING(u.sid, 1, 4) = 0x64706F6E)
   AND r.name NOT IN (N'db_datareader', N'db_denydatareader', N'db_denydatawriter')
-  AND NOT (u.name IN ({administrators}) AND u.type IN ('S', 'U', 'G'));
+  AND NOT (r.name <> N'db_owner' AND u.name IN ({administrators}) AND u.type IN ('S', 'U', 'G'));
 GO
 -- object_ownership: everything in a managed schema belongs to dbo, and nothing belongs to a reader
 SELECT N'object_ownership' AS reason, CONCAT(N'schema ', s.name, N' is owned by ', USER_NAME(s.principal_id)) AS found
@@ -61,7 +61,7 @@ GO
 -- unmanaged_scope: the database holds nothing but what is managed, the gate, and a ledger
 SELECT N'unmanaged_scope' AS reason, CONCAT(SCHEMA_NAME(o.schema_id), N'.', o.name) AS found
 FROM sys.objects AS o
-WHERE o.is_ms_shipped = 0 AND o.parent_object_id = 0 AND SCHEMA_NAME(o.schema_id) NOT IN ({schemas}, N'dpone_gate', N'dpone');
+WHERE o.is_ms_shipped = 0 AND o.parent_object_id = 0 AND SCHEMA_NAME(o.schema_id) NOT IN ({schemas}, N'dpone_gate', {control_schema});
 GO
 -- unsupported_object: in a managed schema there is nothing that runs by itself or for somebody else
 SELECT N'unsupported_object' AS reason,
@@ -102,7 +102,7 @@ WHERE p.state IN ('G', 'W') AND u.name NOT IN (N'dpone_writer', N'dbo')
   AND p.permission_name NOT IN (N'CONNECT', N'SELECT', N'VIEW DEFINITION', N'VIEW DATABASE STATE', N'SHOWPLAN',
     N'VIEW DATABASE PERFORMANCE STATE', N'VIEW ANY COLUMN MASTER KEY DEFINITION',
     N'VIEW ANY COLUMN ENCRYPTION KEY DEFINITION', N'VIEW ANY SENSITIVITY CLASSIFICATION', N'UNMASK', N'REFERENCES')
-  AND NOT (p.class = 1 AND (p.major_id < 0 OR OBJECT_SCHEMA_NAME(p.major_id) IN (N'dpone_gate', N'dpone')))
+  AND NOT (p.class = 1 AND (p.major_id < 0 OR OBJECT_SCHEMA_NAME(p.major_id) IN (N'dpone_gate', {control_schema})))
   AND NOT (p.class = 1 AND u.type = 'S' AND u.name LIKE N'dpone[_]w[_]%' AND SUBSTRING(u.sid, 1, 4) = 0x64706F6E)
   AND u.name NOT IN ({administrators});
 GO

@@ -30,7 +30,8 @@ class MssqlManagedSchema:
 
         :raises NotEnrolled, EnrolledElsewhere, TargetChanged, TargetUnsupported, AmbientWriter: it is not.
         """
-        require_enrolled(self._control, self._enrolment)
+        with self._control.fresh() as session:
+            require_enrolled(self._control, session, self._enrolment)
 
     def rights(self, reads: Sequence[tuple[str, str]], sessions: int) -> WorkerRights:
         """The bounded role, and SELECT on these relations elsewhere in the database."""

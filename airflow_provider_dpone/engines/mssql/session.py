@@ -10,8 +10,8 @@ from typing import Final
 import pyodbc
 from arrow_odbc import Error as ArrowOdbcError
 
-from airflow_provider_dpone.errors import AnswerLost, ServerRefused, ServerUnreachable
-from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import Diagnostic, diagnose
+from airflow_provider_dpone.errors import AnswerLost, DriverFailed, ServerRefused, ServerUnreachable
+from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import BUSY, PASSING, Diagnostic, diagnose
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import connect as connect_odbc
 from airflow_provider_dpone.waiting import Line, opening
@@ -23,6 +23,10 @@ _ARROW: Final = re.compile(
 _ENDED: Final = (596, 6005, 6006)
 #: Seconds a session for looks at the catalog may last.
 _LOOKS: Final = 900.0
+#: States of a lost connection or a time-out.
+_LOST: Final = ("08", "HYT")
+#: States in which the driver says no more than that something went wrong, or that it was cancelled: no answer was read.
+_DOUBTFUL: Final = ("HY000", "HY008", "01000")
 
 
 def _diagnose(error: BaseException) -> Diagnostic:
@@ -38,18 +42,24 @@ def _diagnose(error: BaseException) -> Diagnostic:
 
 @contextmanager
 def translated(params: MssqlParams, doing: str) -> Iterator[None]:
-    """Turn errors of both drivers into ours: the server's error number, or the loss of the connection.
+    """Turn errors of both drivers into ours: the server's error number, the loss of the connection, or their own.
 
     :raises ServerRefused: the server answered with an error; ``details["server_code"]`` is its number.
     :raises AnswerLost: the connection broke, or the server ended the session, while a statement ran.
+    :raises DriverFailed: the driver gave up by itself, for a value its buffer does not hold, for one.
     """
     try:
         yield
     except (pyodbc.Error, ArrowOdbcError) as error:
         found = _diagnose(error)
-        if found.number is not None and found.number not in _ENDED and not found.sqlstate.startswith(("08", "HYT")):
+        if found.number is None and found.sqlstate not in _DOUBTFUL and not found.sqlstate.startswith(_LOST):
+            raise DriverFailed(
+                f"the driver of SQL Server {params.place} gave up on {doing}: {found.text[:400]}"
+            ) from error
+        if found.number is not None and found.number not in _ENDED and not found.sqlstate.startswith(_LOST):
             raise ServerRefused(
                 f"SQL Server {params.place} refused {doing}: {found.text[:400]} (error {found.number})",
+                passes=found.number in BUSY | PASSING,
                 server_code=found.number,
             ) from error
         raise AnswerLost(
@@ -79,6 +89,7 @@ def connect_lined(params: MssqlParams) -> tuple[pyodbc.Connection, Line]:
         if found.number is not None:
             raise ServerRefused(
                 f"SQL Server {params.place} refused the login of {params.user!r}: {found.text[:400]}",
+                passes=found.number in BUSY | PASSING,
                 server_code=found.number,
             ) from None
         raise ServerUnreachable(

@@ -22,16 +22,24 @@ from airflow_provider_dpone.engines.mssql.catalog import describe, primary_key, 
 from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.session import connect, translated
 from airflow_provider_dpone.engines.mssql.types import FINE, MICROSECONDS, NANOSECONDS, explain
-from airflow_provider_dpone.errors import SourceChanged, Stopped
+from airflow_provider_dpone.errors import CeilingExceeded, SourceChanged, Stopped
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams, require_untraced
 from airflow_provider_dpone.transfer.convert import ColumnConversion, Conversion
 from airflow_provider_dpone.waiting import Line, opening
 
-#: Bytes of one transit buffer; the driver fills one while another is read. A single larger row still fits.
+#: Bytes of one transit buffer; the driver fills one while another is read. A buffer for a single wider row grows to the
+#: ceiling below.
 BATCH_BYTES: Final = 16 * 2**20
+#: Bytes of the widest row that is read: the driver binds every long column at the length of the longest value.
+ROW_BYTES: Final = 128 * 2**20
 _BATCH_ROWS: Final = 65_536
-#: A declared length up to this many characters or bytes is bound as it is.
-_SHORT: Final = 4000
+#: Longest declared lengths: UTF-16 units of text, bytes of binary. They are bound as they are.
+_TEXT: Final = 4000
+_BINARY: Final = 8000
+#: Length of a value in UTF-16 units.
+UTF16_UNITS: Final = "DATALENGTH({v}) / 2"
+#: Bytes of a bound value that is no long text or binary, with its indicator; more than any takes.
+_NARROW: Final = 256
 _LENGTHS: Final = (ValueKind.TEXT, ValueKind.BYTES)
 _UNITS: Final = {MICROSECONDS: "us", NANOSECONDS: "ns"}
 #: Where the sixteen bytes of a GUID stand when it is written as text.
@@ -64,7 +72,8 @@ class MssqlSnapshot:
     def batches(self, conversion: Conversion) -> Iterator[pa.RecordBatch]:
         """All rows of the snapshot as Arrow batches with exactly the planned columns, in target order.
 
-        :raises ServerRefused, AnswerLost: the read failed; error 535 is a seventh digit far from 1970.
+        :raises CeilingExceeded: the longest values of the long columns together are wider than :data:`ROW_BYTES`.
+        :raises ServerRefused, AnswerLost, DriverFailed: the read failed; error 535 is a seventh digit far from 1970.
         """
         with self._one_at_a_time, translated(self._params, "reading the source"):
             measured = self._measured(conversion)
@@ -73,10 +82,12 @@ class MssqlSnapshot:
                 f"{_bounded(column, read_sql(column, units[column.name]), measured)} AS c{i}"
                 for i, column in enumerate(conversion.columns)
             ]
-            widest = max([_SHORT, *measured.values()])
+            text, binary, row = _buffers(conversion, measured)
             reader = self._read(
                 f"SELECT {', '.join(selected)} FROM {relation_sql(conversion)}",  # noqa: S608
-                widest,
+                text,
+                binary,
+                row,
             )
             for batch in self._line.each(self._params.answer_seconds, iter(reader)):
                 if self._cancelled.is_set():
@@ -89,8 +100,11 @@ class MssqlSnapshot:
 
     # --- statements ---
 
-    def _read(self, sql: str, widest: int = _SHORT) -> arrow_odbc.BatchReader:
-        """Run one SELECT; its text travels as a parameter, because only parameters are Unicode whatever the locale."""
+    def _read(self, sql: str, text: int = _TEXT, binary: int = _BINARY, row: int = 0) -> arrow_odbc.BatchReader:
+        """Run one SELECT; its text travels as a parameter, because only parameters are Unicode whatever the locale.
+
+        :param text: UTF-16 units of the longest text; ``binary``: bytes of the longest binary; ``row``: bytes of a row.
+        """
         if self._cancelled.is_set():
             raise Stopped("the read of the source was cancelled")
         with self._line.within(self._params.answer_seconds):
@@ -98,9 +112,9 @@ class MssqlSnapshot:
                 "EXEC sp_executesql ?",
                 batch_size=_BATCH_ROWS,
                 parameters=[sql],
-                max_bytes_per_batch=max(BATCH_BYTES, 4 * widest),
-                max_text_size=widest,
-                max_binary_size=widest,
+                max_bytes_per_batch=max(BATCH_BYTES, row),
+                max_text_size=text,
+                max_binary_size=binary,
                 payload_text_encoding=arrow_odbc.TextEncoding.UTF16,
             )
 
@@ -109,13 +123,11 @@ class MssqlSnapshot:
         return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
     def _measured(self, conversion: Conversion) -> dict[str, int]:
-        """The longest value, in bytes, of each column without a useful declared length; at least its characters."""
+        """The longest value of each column without a useful declared length: UTF-16 units of text, bytes of binary."""
         unbound = [column for column in conversion.columns if _is_unbound(column)]
         if not unbound:
             return {}
-        wanted = ", ".join(
-            f"COALESCE(MAX(DATALENGTH({read_sql(column)})), 0) AS m{i}" for i, column in enumerate(unbound)
-        )
+        wanted = ", ".join(f"COALESCE(MAX({_length_sql(column)}), 0) AS m{i}" for i, column in enumerate(unbound))
         [found] = self._query(f"SELECT {wanted} FROM {relation_sql(conversion)}")  # noqa: S608
         return {c.name: max(1, int(str(size))) for c, size in zip(unbound, found, strict=True)}
 
@@ -132,12 +144,43 @@ def _is_unbound(column: ColumnConversion) -> bool:
     return "(max)" in read_sql(column) or ("(max)" in column.source.declared and column.kind in _LENGTHS)
 
 
+def _length_sql(column: ColumnConversion) -> str:
+    value = read_sql(column)
+    return f"DATALENGTH({value})" if column.kind is ValueKind.BYTES else UTF16_UNITS.format(v=value)
+
+
 def _bounded(column: ColumnConversion, value: str, measured: dict[str, int]) -> str:
     """A value of measured length in a type of that length, where there is one."""
     length = measured.get(column.name)
-    if length is None or length > _SHORT:
+    if length is None or length > _longest(column):
         return value
     return f"CONVERT({'varbinary' if column.kind is ValueKind.BYTES else 'nvarchar'}({length}), {value})"
+
+
+def _longest(column: ColumnConversion) -> int:
+    return _BINARY if column.kind is ValueKind.BYTES else _TEXT
+
+
+def _buffers(conversion: Conversion, measured: dict[str, int]) -> tuple[int, int, int]:
+    """UTF-16 units of a text buffer, bytes of a binary one, and bytes of a row, as the driver binds its columns.
+
+    :raises CeilingExceeded: a row is too wide.
+    """
+    wide = [column for column in conversion.columns if measured.get(column.name, 0) > _longest(column)]
+    text = max([_TEXT, *(measured[column.name] for column in wide if column.kind is not ValueKind.BYTES)])
+    binary = max([_BINARY, *(measured[column.name] for column in wide if column.kind is ValueKind.BYTES)])
+    row = sum(_NARROW + (binary if column.kind is ValueKind.BYTES else 2 * text) for column in wide)
+    if row > ROW_BYTES:
+        named = ", ".join(f"{column.name!r} ({measured[column.name]:,})" for column in wide)
+        raise CeilingExceeded(
+            f"{conversion.source.namespace}.{conversion.source.name}: one row may take {row:,} bytes, more than the "
+            f"{ROW_BYTES:,} that are read at once. Its long columns, with the length of the longest value: {named}. "
+            "Publish fewer of them in one task",
+            columns=[column.name for column in wide],
+            row_bytes=row,
+        )
+    rest = [column for column in conversion.columns if column not in wide]
+    return text, binary, row + sum(_NARROW + 2 * _BINARY for _ in rest)
 
 
 def _delivered(batch: pa.RecordBatch, conversion: Conversion, units: dict[str, str]) -> pa.RecordBatch:

@@ -65,6 +65,11 @@ def staging_aggregates(session: MssqlSession, conversion: Conversion, schema: st
     return staged_aggregates(lambda sql: list(session.query(sql)), conversion, schema, staging)
 
 
+def carries(table: LoadTable) -> bool:
+    """Whether text of the stream becomes text of a code page only in the last step."""
+    return any(kind.family == "Carried" for kind in table.types.values())
+
+
 def require_carried_exactly(session: MssqlSession, table: LoadTable, staging: str) -> None:
     """Text carried into a column of a code page is the same text there, blanks included.
 

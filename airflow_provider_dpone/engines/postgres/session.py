@@ -37,6 +37,9 @@ PINNED = {
 
 #: The server ended the session: an administrator, a crash, a start-up or shutdown.
 _ENDED = ("57P01", "57P02", "57P03")
+#: Codes that pass: serialization failure, deadlock, out of memory, too many connections, lock not available, cancelled,
+#: starting up.
+PASSING = frozenset({"40001", "40P01", "53200", "53300", "55P03", "57014", "57P03"})
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,9 @@ def translated(params: PostgresParams, doing: str) -> Iterator[None]:
         answered = code not in ("00000", *_ENDED) if code else "ERROR:" in text
         if answered:
             raise ServerRefused(
-                f"PostgreSQL {params.place} refused {doing}: {text} (SQLSTATE {code or 'unknown'})", server_code=code
+                f"PostgreSQL {params.place} refused {doing}: {text} (SQLSTATE {code or 'unknown'})",
+                passes=code in PASSING,
+                server_code=code,
             ) from error
         raise AnswerLost(f"the connection to PostgreSQL {params.place} was lost during {doing}: {text}") from error
 
@@ -119,7 +124,9 @@ def connect(params: PostgresParams) -> BoundedConnection:
         text = " ".join(str(error).split())[:400]
         if error.sqlstate:
             raise ServerRefused(
-                f"PostgreSQL {params.place} refused the login of {params.user!r}: {text}", server_code=error.sqlstate
+                f"PostgreSQL {params.place} refused the login of {params.user!r}: {text}",
+                passes=error.sqlstate in PASSING,
+                server_code=error.sqlstate,
             ) from None
         raise ServerUnreachable(f"no connection to PostgreSQL {params.place} as {params.user!r}: {text}") from None
     connection.line, connection.seconds = line, params.answer_seconds

@@ -23,6 +23,7 @@ from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregate
 from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql, relation_sql
 from airflow_provider_dpone.engines.postgres.catalog import describe, primary_key, source_place
 from airflow_provider_dpone.engines.postgres.session import (
+    PASSING,
     PostgresParams,
     arrow_session,
     connect,
@@ -150,6 +151,7 @@ def open_snapshot(
                         continue  # somebody waits for the table in exclusive mode: let go of it, and queue again
                     raise ServerRefused(
                         f"{namespace}.{name} could not be locked for reading: exclusive requests kept coming between",
+                        passes=_LOCK_NOT_AVAILABLE in PASSING,
                         server_code=_LOCK_NOT_AVAILABLE,
                     )
             if expected is not None and table != expected:

@@ -92,6 +92,7 @@ class OneTimeGate(ABC):
 
         :raises GateRefused: the server refused a step (a login of this attempt or guard is there already, for one) or
             shows something else than was meant; closed again.
+        :raises ServerRefused: the server refused a step for a reason that passes; closed again.
         :raises GateNotClosed: issuing failed and closing could not be proved either; the gate stays open in the ledger.
         """
         name, incarnation = self._identity()
@@ -109,6 +110,8 @@ class OneTimeGate(ABC):
             self.close(name)
             if isinstance(error, ServerRefused):
                 self._checkpoint()  # refused because the task was stopped and its rights taken away
+                if error.retryable:
+                    raise
                 code = error.details.get("server_code")
                 raise GateRefused(
                     f"the server refused to issue {name} for {purpose.value} ({self.code_name} {code}): "

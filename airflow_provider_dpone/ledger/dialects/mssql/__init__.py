@@ -24,7 +24,7 @@ from airflow_provider_dpone.ledger.dialects.base import (
     bare,
     plain_name,
 )
-from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import Diagnostic, diagnose
+from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import BUSY, PASSING, Diagnostic, diagnose
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import URL, ExplicitTransactions
 from airflow_provider_dpone.ledger.schema import LEGACY_TABLES, SCHEMA, TABLE_NAMES, metadata
 
@@ -38,14 +38,12 @@ _OLDEST_MAJOR: Final = 16
 _EDITIONS: Final = (2, 3, 4)
 _NAME: Final = re.compile(r"(?:constraint|index) ['\"](?P<name>[^'\"]+)['\"]", re.IGNORECASE)
 _DUPLICATE: Final = (2601, 2627)
-_BUSY: Final = (1205, 1222)
 #: CHECK or foreign key; NULL where none may be; the lock asked for outside a transaction.
 _RULES: Final = {547: "", 515: "not_null", 3918: "ledger_lock"}
 _RIGHTS: Final = (229, 230, 262, 297, 300, 916, 1088, 4704, 15151, 15247, 15406)
 _NOT_INSTALLED: Final = (208, 2760)
-#: The server ends this session or cannot serve it now: shutdown, killed, offline, read-only after a failover, log or
-#: disk or memory full.
-_PASSING: Final = (596, 701, 802, 927, 942, 945, 976, 978, 983, 1105, 3906, 3908, 4060, 6005, 6006, 9001, 9002, 18456)
+#: The login is refused while its database is away.
+_LOGIN_FAILED: Final = 18456
 _GO: Final = re.compile(r"^GO\s*$", re.MULTILINE)
 
 
@@ -155,7 +153,7 @@ class MssqlDialect:
             return Failure.RULE, found.text
         if number in _DUPLICATE:
             return Failure.DUPLICATE, self._constraint(found)
-        if number in _BUSY:
+        if number in BUSY:
             return Failure.BUSY, "ledger_lock"
         if number in _RULES:
             return Failure.RULE, _RULES[number] or self._constraint(found)
@@ -163,7 +161,7 @@ class MssqlDialect:
             return Failure.RULE, "insufficient_privilege"
         if number in _NOT_INSTALLED:
             return Failure.MISMATCH, "not_installed"
-        if number is None or number in _PASSING or found.sqlstate.startswith(("08", "HYT")):
+        if number is None or number in PASSING or number == _LOGIN_FAILED or found.sqlstate.startswith(("08", "HYT")):
             return Failure.UNREACHABLE, type(error).__name__
         return Failure.REFUSED, str(number)
 

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 #: One record of the driver: prefix in brackets, text, number in parentheses, function.
 _RECORD = re.compile(r"\[SQL Server\](?P<text>.*?) \((?P<number>\d+)\)", re.DOTALL)
+
+#: Somebody else was first, and a later try finds its turn: deadlock, lock time-out, no more locks, update conflict
+#: under row versions.
+BUSY: Final = frozenset({1204, 1205, 1222, 3960})
+#: The server ends this session or cannot serve it now: killed, shutting down, paused, upgrading, offline, recovering,
+#: read-only after a failover, or without memory, log, disk or workers.
+PASSING: Final = frozenset(
+    {596, 701, 802, 927, 942, 945, 976, 978, 983, 1105, 3906, 3908, 4060, 6005, 6006, 8628, 8645, 8651, 9001, 9002}
+    | {10928, 10929, 17142, 18401, 40197, 40501, 40613, 49918, 49919, 49920}
+)
 
 
 @dataclass(frozen=True)
