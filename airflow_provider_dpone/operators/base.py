@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
@@ -21,8 +21,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.contracts.naming import split_table
 from airflow_provider_dpone.errors import DponeError, GuardHeld
-from airflow_provider_dpone.listeners.binding import bound_coordinates
+from airflow_provider_dpone.listeners.binding import bound_coordinates, remember_failure
 from airflow_provider_dpone.operators import arguments
+from airflow_provider_dpone.operators.failing import NOTHING_RESERVED, block
 
 if TYPE_CHECKING:
     from airflow_provider_dpone.attempts.world import World
@@ -34,6 +35,14 @@ class Cell(Protocol):
     """A running attempt that can be stopped from outside."""
 
     def kill(self) -> None: ...
+
+
+@runtime_checkable
+class HasStanding(Protocol):
+    """An attempt that can say what became of it."""
+
+    @property
+    def standing(self) -> str: ...
 
 
 class WorkloadOperator(BaseOperator):
@@ -120,10 +129,16 @@ class WorkloadOperator(BaseOperator):
         except GuardHeld as held:
             self._wait(held, waiting_since)
         except DponeError as error:
+            remember_failure(block(error, self._standing()))
             if error.retryable or self._stop.is_set():  # stopped: then that is what failed it
-                raise
+                raise error.with_traceback(None) from None  # traces of drivers would bury it
             self.log.debug("refused here", exc_info=True)
             raise AirflowFailException(str(error)) from None  # the message says all; a trace would bury it
+
+    def _standing(self) -> str:
+        """What is true of the attempt and its target now, in words."""
+        cell = self._cell
+        return cell.standing if isinstance(cell, HasStanding) else NOTHING_RESERVED
 
     def _wait(self, held: GuardHeld, waiting_since: datetime) -> None:
         from airflow_provider_dpone.triggers.guard import GuardTrigger
@@ -133,6 +148,7 @@ class WorkloadOperator(BaseOperator):
             raise held
         waited = datetime.now(UTC) - waiting_since
         if waited > self.guard_wait:
+            remember_failure(block(held, NOTHING_RESERVED))
             raise AirflowFailException(f"{held} for longer than {self.guard_wait}; a person must look") from None
         self.log.info(
             "%s, since %s, for at most %s", held, waiting_since.isoformat(timespec="seconds"), self.guard_wait

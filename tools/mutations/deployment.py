@@ -19,7 +19,18 @@ COLUMNS = "tests/integration/test_columns.py::"
 
 SUGGEST = "tests/integration/test_suggest.py::"
 
+FAILING = "tests/unit/test_failing.py::"
+
 BY_FILE: Rows = [
+    (
+        "operators/failing.py",
+        [
+            ("P13", "    cause = first_cause(error)", "    cause = error",
+             (FAILING + "test_the_first_failure_is_the_cause_whatever_failed_while_it_was_handled",)),
+            ("P13", "    while seen.__cause__ is None and not seen.__suppress_context__ and isinstance(seen.__context__, DponeError):",
+             "    while isinstance(seen.__context__, DponeError):", (FAILING + "test_an_error_that_explains_another_stands_for_itself",)),
+        ],
+    ),
     (
         "enrolment/suggest.py",
         [
