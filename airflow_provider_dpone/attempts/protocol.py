@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from airflow_provider_dpone.attempts.admission import Admissible, Admission
-from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler, unknown
+from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler
 from airflow_provider_dpone.attempts.steps import Steps, StopFlag
 from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.canonical import Document
@@ -157,7 +157,7 @@ class AttemptProtocol(ABC, Generic[W, R]):
                 attempt, Cause(None, "done as planned"), milliseconds=self.steps.milliseconds, done=done
             )
         if ended.state is AttemptState.COMMIT_UNKNOWN:
-            raise unknown(ended)
+            raise self._settler.unknown(ended)
         receipt = self._recorded(attempt)
         if ended.state is not AttemptState.SUCCEEDED or receipt is None:
             self.standing = self._ended(attempt)
@@ -185,7 +185,7 @@ class AttemptProtocol(ABC, Generic[W, R]):
                 f"Attempt {attempt[7:19]} is COMMIT_UNKNOWN: it keeps its guard, and nothing else runs on this target "
                 "until it is decided."
             )
-            raise unknown(ended) from error
+            raise self._settler.unknown(ended) from error
         self.standing = self._ended(attempt)
         return self._recorded(attempt) if ended.state is AttemptState.SUCCEEDED else None
 

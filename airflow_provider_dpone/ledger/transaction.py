@@ -28,6 +28,7 @@ from airflow_provider_dpone.errors import (
 )
 from airflow_provider_dpone.ledger.dialects.base import EVERYTHING, Audited, Dialect, Failure, Fault, Pins, Session
 from airflow_provider_dpone.ledger.schema import SCHEMA_VERSION, EvidenceKind, evidence, ledger_meta
+from airflow_provider_dpone.waiting import LEDGER, opening
 
 _BUSY: Final = "another ledger transaction held the lock too long; nothing changed"
 
@@ -241,6 +242,9 @@ class Ledger:
     :param expected_service_id: the installation this caller is pinned to; None accepts the one that is there.
     """
 
+    longest: float = LEDGER
+    """Seconds one transaction may take before its connection counts as lost."""
+
     def __init__(
         self, connect: Callable[[], Any], dialect: Dialect, expected_service_id: uuid.UUID | None = None
     ) -> None:
@@ -258,18 +262,20 @@ class Ledger:
         :param lock: take the ledger lock, and so wait for every commit under way.
         """
         try:
-            connection = self._engine.connect()
+            with opening() as line:
+                connection = self._engine.connect()
         except DBAPIError as error:
             self._raise(error)
         try:
-            connection.begin()
-            session = self.dialect.begin(connection)
-            pins = self._pinned(session)
-            if "layout" not in self._tolerated and pins.layout != self.dialect.layout(connection):
-                raise LedgerMismatch(
-                    "tables, rules, owners or grants of the ledger were altered after installation; see the docs"
-                )
-            yield connection, self.dialect.lock(connection) if lock else session.transaction
+            with line.within(self.longest):  # each statement has far less on the server; this ends a silent peer
+                connection.begin()
+                session = self.dialect.begin(connection)
+                pins = self._pinned(session)
+                if "layout" not in self._tolerated and pins.layout != self.dialect.layout(connection):
+                    raise LedgerMismatch(
+                        "tables, rules, owners or grants of the ledger were altered after installation; see the docs"
+                    )
+                yield connection, self.dialect.lock(connection) if lock else session.transaction
         except DBAPIError as error:
             self._raise(error)
         except Fault as fault:

@@ -573,7 +573,8 @@ def test_a_generation_that_is_not_the_source_is_seen_in_two_independent_ways(
     def tampered(admissible: Any, conversion: Any, generation: str, retained: Any, copied: Any) -> Any:
         orders.ch(f"INSERT INTO {orders.database}.{generation} VALUES (0, 'tampered')")
         if blind == "digest":
-            monkeypatch.setattr(snapshot, "read_content", lambda *args: copied.result.content)
+            sealed = snapshot.read_sealed
+            monkeypatch.setattr(snapshot, "read_sealed", lambda *args: (copied.result.content, sealed(*args)[1]))
         else:
             monkeypatch.setattr(snapshot, "read_aggregates", lambda *args: copied.source_aggregates)
         return seal(admissible, conversion, generation, retained, copied)

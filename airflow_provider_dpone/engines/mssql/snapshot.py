@@ -25,6 +25,7 @@ from airflow_provider_dpone.engines.mssql.types import FINE, MICROSECONDS, NANOS
 from airflow_provider_dpone.errors import SourceChanged, Stopped
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams, require_untraced
 from airflow_provider_dpone.transfer.convert import ColumnConversion, Conversion
+from airflow_provider_dpone.waiting import Line, opening
 
 #: Bytes of one transit buffer; the driver fills one while another is read. A single larger row still fits.
 BATCH_BYTES: Final = 16 * 2**20
@@ -41,13 +42,14 @@ class MssqlSnapshot:
     """An open snapshot. Made by :meth:`MssqlSource.open`; ends with its ``with`` block."""
 
     def __init__(
-        self, params: MssqlParams, table: SourceTable, snapshot_id: str, session: arrow_odbc.Connection
+        self, params: MssqlParams, table: SourceTable, snapshot_id: str, session: arrow_odbc.Connection, line: Line
     ) -> None:
         self.table = table
         self.snapshot_id = snapshot_id
         self.taken_at = datetime.now(UTC)
         self._params = params
         self._session = session
+        self._line = line
         self._one_at_a_time = threading.Lock()
         self._cancelled = threading.Event()
 
@@ -76,7 +78,7 @@ class MssqlSnapshot:
                 f"SELECT {', '.join(selected)} FROM {relation_sql(conversion)}",  # noqa: S608
                 widest,
             )
-            for batch in reader:
+            for batch in self._line.each(self._params.answer_seconds, iter(reader)):
                 if self._cancelled.is_set():
                     raise Stopped("the read of the source was cancelled")
                 yield _delivered(batch, conversion, units)
@@ -91,18 +93,20 @@ class MssqlSnapshot:
         """Run one SELECT; its text travels as a parameter, because only parameters are Unicode whatever the locale."""
         if self._cancelled.is_set():
             raise Stopped("the read of the source was cancelled")
-        return self._session.read_arrow_batches(
-            "EXEC sp_executesql ?",
-            batch_size=_BATCH_ROWS,
-            parameters=[sql],
-            max_bytes_per_batch=max(BATCH_BYTES, 4 * widest),
-            max_text_size=widest,
-            max_binary_size=widest,
-            payload_text_encoding=arrow_odbc.TextEncoding.UTF16,
-        )
+        with self._line.within(self._params.answer_seconds):
+            return self._session.read_arrow_batches(
+                "EXEC sp_executesql ?",
+                batch_size=_BATCH_ROWS,
+                parameters=[sql],
+                max_bytes_per_batch=max(BATCH_BYTES, 4 * widest),
+                max_text_size=widest,
+                max_binary_size=widest,
+                payload_text_encoding=arrow_odbc.TextEncoding.UTF16,
+            )
 
     def _query(self, sql: str) -> list[tuple[object, ...]]:
-        return [tuple(row.values()) for batch in self._read(sql) for row in batch.to_pylist()]
+        batches = self._line.each(self._params.answer_seconds, iter(self._read(sql)))
+        return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
     def _measured(self, conversion: Conversion) -> dict[str, int]:
         """The longest value, in bytes, of each column without a useful declared length; at least its characters."""
@@ -194,12 +198,14 @@ class MssqlSource:
         with closing(connect(self.params)) as catalog, translated(self.params, "opening a snapshot"):
             before = describe(catalog, namespace, name)
             require_untraced()
-            session = arrow_odbc.connect(self.params.connection_string())
-            session.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
-            session.execute("SET LOCK_TIMEOUT 15000")
-            session.execute("BEGIN TRANSACTION")
+            with opening(self.params.port) as line:
+                session = arrow_odbc.connect(self.params.connection_string())
+            with line.within(self.params.answer_seconds):
+                session.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
+                session.execute("SET LOCK_TIMEOUT 15000")
+                session.execute("BEGIN TRANSACTION")
             # the first look at data takes the snapshot; the design is compared after it
-            snapshot = MssqlSnapshot(self.params, before, "", session)
+            snapshot = MssqlSnapshot(self.params, before, "", session, line)
             [(moment,)] = snapshot._query(
                 f"SELECT CONCAT(CONVERT(nvarchar(33), SYSUTCDATETIME(), 126), N' session ', @@SPID) AS moment"  # noqa: S608
                 f" FROM (SELECT 1 AS one) AS o LEFT JOIN (SELECT TOP (1) 1 AS seen FROM {quoted(namespace, name)}) AS t"
