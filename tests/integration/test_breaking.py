@@ -122,13 +122,13 @@ def test_two_settlers_of_one_unpublished_attempt_both_find_its_end(orders: Snaps
     _killed(orders, "checked", "Insert", "dpone_ingest")
     mine, other = _world(orders), _world(orders)
     [stored] = mine.attempts.all_open()
-    finalize = mine.attempts.finalize
+    end = mine.attempts.end
 
     def late(*args: Any) -> Any:
         assert Settler(other).settle(stored, Cause("DPONE_FENCED", "the reaper")).state is AttemptState.FAILED
-        return finalize(*args)
+        return end(*args)
 
-    mine.attempts.finalize = late  # type: ignore[method-assign]
+    mine.attempts.end = late  # type: ignore[method-assign]
     assert Settler(mine).settle(stored, Cause("DPONE_FENCED", "the retry")).state is AttemptState.FAILED
     _settled(orders, failed=1)
 
