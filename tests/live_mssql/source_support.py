@@ -71,6 +71,12 @@ def stand_in(server: MssqlServer, patch: pytest.MonkeyPatch, aggregates: ModuleT
         low, high = bytewise(aggregates)
         total = aggregates._TOTAL.format(v="CONVERT(varchar(max), {v})")
         patch.setitem(aggregates._SQL, aggregates.Shape.TEXT, (low, high, total))
+        *_, total = aggregates._SQL[aggregates.Shape.BYTES]
+        patch.setitem(aggregates._SQL, aggregates.Shape.BYTES, (f"MIN({HEX})", f"MAX({HEX})", total))
+
+
+#: It writes bytes as characters where it converts them to text.
+HEX = f"CAST(pg_catalog.encode(CAST(SUBSTRING({{v}}, 1, {PREFIX}) AS bytea), CAST('hex' AS text)) AS varchar(max))"
 
 
 def bytewise(aggregates: ModuleType) -> tuple[str, str]:
