@@ -15,6 +15,7 @@ from airflow_provider_dpone.engines.mssql.scripts import statement
 from airflow_provider_dpone.engines.mssql.snapshot import MssqlSource
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
+from airflow_provider_dpone.transfer.aggregates import PREFIX
 from airflow_provider_dpone.transfer.convert import plan_conversion
 from airflow_provider_dpone.transfer.stream import StreamResult, stream_snapshot
 from tests.integration.transfer_support import Engine, meter
@@ -67,9 +68,22 @@ def stand_in(server: MssqlServer, patch: pytest.MonkeyPatch, aggregates: ModuleT
         patch.setattr(catalog, "statement", _understood)
         patch.setattr(snapshot, "UTF16_UNITS", "DATALENGTH({v})")  # bytes of UTF-8 there, no fewer
         patch.setattr(aggregates, "BYTEWISE", "Latin1_General_100_BIN2")
-        low, high, _ = aggregates._SQL[aggregates.Shape.TEXT]
+        low, high = bytewise(aggregates)
         total = aggregates._TOTAL.format(v="CONVERT(varchar(max), {v})")
         patch.setitem(aggregates._SQL, aggregates.Shape.TEXT, (low, high, total))
+        *_, total = aggregates._SQL[aggregates.Shape.BYTES]
+        patch.setitem(aggregates._SQL, aggregates.Shape.BYTES, (f"MIN({HEX})", f"MAX({HEX})", total))
+
+
+#: It writes bytes as characters where it converts them to text.
+HEX = f"CAST(pg_catalog.encode(CAST(SUBSTRING({{v}}, 1, {PREFIX}) AS bytea), CAST('hex' AS text)) AS varchar(max))"
+
+
+def bytewise(aggregates: ModuleType) -> tuple[str, str]:
+    """Low and high of text where no collation is UTF-8, but the binary one of Unicode text orders by code points."""
+    cut = f"CONVERT(nvarchar({2 * PREFIX + 1}), LEFT({{v}}, {2 * PREFIX}) + NCHAR(1)) COLLATE {{bytewise}}"
+    assert aggregates._CUT in aggregates._SQL[aggregates.Shape.TEXT][0]
+    return f"MIN({cut})", f"MAX({cut})"
 
 
 def _understood(name: str) -> str:

@@ -30,6 +30,7 @@ from airflow_provider_dpone.engines.mssql.target_types import MssqlType
 from airflow_provider_dpone.enrolment import mssql as enrolment
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
 from airflow_provider_dpone.transfer.target_types import TargetType
+from tests.live_mssql.source_support import bytewise
 
 NOTHING: Final = "SELECT N'' AS found WHERE 1 = 0"
 _OURS: Final = "(s.security_id = {sid} OR s.original_security_id = {sid})"
@@ -215,7 +216,7 @@ def use(patch: pytest.MonkeyPatch, *, exact: bool = False, makers: bool = False)
     patch.setattr(staging, "row_digest_sql", row_digest_sql)
     patch.setattr(load_writer, "insert_sql", insert_sql)
     patch.setattr(aggregates, "BYTEWISE", "Latin1_General_100_BIN2")  # collations of UTF-8
-    low, high, _ = aggregates._SQL[aggregates.Shape.TEXT]
+    low, high = bytewise(aggregates)
     total = f"CONVERT(nvarchar(20), COALESCE(SUM(CONVERT(bigint, {_UTF8_LENGTH})), 0))"
     patch.setitem(aggregates._SQL, aggregates.Shape.TEXT, (low, high, total))
     *_, total = aggregates._SQL[aggregates.Shape.BYTES]
