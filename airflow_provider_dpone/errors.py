@@ -204,6 +204,12 @@ class LedgerMismatch(Refused):
     code = "DPONE_LEDGER_MISMATCH"
 
 
+class FamilyForeign(LedgerMismatch):
+    """A production document was brought to a nonproduction ledger, or the other way round."""
+
+    code = "DPONE_FAMILY_FOREIGN"
+
+
 class DriverTraced(Refused):
     """The driver manager traces statements or pools connections; passwords would be kept, sessions reused."""
 

@@ -173,10 +173,10 @@ def trust_decides_only_in_the_transaction_that_holds_the_lock(world: AuthorityWo
     world.trusted()
     ledger = world.ledger()
     identify = ledger.dialect.transaction_id
-    with ledger._transaction(lock=False, layout=False) as (connection, _), pytest.raises(LedgerMismatch, match="alone"):
+    with ledger._transaction(lock=False) as (connection, _), pytest.raises(LedgerMismatch, match="alone"):
         trust_in(bare(ledger, connection, identify(connection)), ENVIRONMENT)
     shared = world.here("SELECT pg_advisory_xact_lock_shared(1685090149, 1)", world.lock("Shared"))
-    with ledger._transaction(lock=False, layout=False) as (connection, _):
+    with ledger._transaction(lock=False) as (connection, _):
         connection.exec_driver_sql(shared)
         with pytest.raises(LedgerMismatch, match="alone"):
             trust_in(bare(ledger, connection, identify(connection)), ENVIRONMENT)

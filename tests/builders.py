@@ -13,7 +13,15 @@ from airflow_provider_dpone.contracts.enrolment import ColumnDesign, DatabaseMar
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity, TaskCoordinates
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.proofs import GateClosure, Outcome, QuiescenceObservation
-from airflow_provider_dpone.contracts.publication import Content, IssuedPrincipal, SnapshotIntent, SnapshotTarget
+from airflow_provider_dpone.contracts.publication import (
+    Content,
+    GenerationRecord,
+    IssuedPrincipal,
+    SnapshotIntent,
+    SnapshotTarget,
+    SourceSnapshotRef,
+)
+from airflow_provider_dpone.contracts.receipts import RetentionReceipt
 from airflow_provider_dpone.contracts.release import (
     ActivationRequest,
     Deployment,
@@ -23,12 +31,16 @@ from airflow_provider_dpone.contracts.release import (
     WorkloadAdmission,
     WorkloadDeclaration,
 )
-from airflow_provider_dpone.contracts.states import AttemptState, Connector, Family
+from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, Connector, Family
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore, StoredActivation
+from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore, StoredAttempt
+from airflow_provider_dpone.ledger.schema import EvidenceKind
 from airflow_provider_dpone.ledger.transaction import Ledger
 
 NOW = "2026-01-01T00:00:00Z"
+SERVICE = "00000000-0000-4000-8000-000000000001"
 CELL = "mssql_clickhouse_full_refresh"
+ALL_STATES = tuple(ActivationState)
 ROW_SUM = hashlib.sha256(b"content").hexdigest()
 
 
@@ -65,7 +77,7 @@ def enrolment(ledger: Ledger, table: str, *, target_uuid: str | None = None) -> 
         family=Family.NONPRODUCTION,
         ledger_service_id=str(ledger.service_id),
         connector="clickhouse",
-        service_id="00000000-0000-4000-8000-000000000001",
+        service_id=SERVICE,
         database_id="00000000-0000-4000-8000-000000000002",
         database="mart",
     )
@@ -181,7 +193,7 @@ def activate(admin: Ledger, runtime: Ledger, *tables: str, environment: str = "t
 
 
 def closure(name: str) -> tuple[GateClosure, QuiescenceObservation]:
-    service = "00000000-0000-4000-8000-000000000001"
+    service = SERVICE
     return (
         GateClosure(
             connector=Connector.CLICKHOUSE,
@@ -218,30 +230,94 @@ def outcome(attempt_sha256: str, state: AttemptState) -> Outcome:
     )
 
 
-def intent(activated: Activated, table: str, attempt_sha256: str, publisher: str = "dpone_p_1") -> SnapshotIntent:
-    accepted = activated.enrolments[table]
-    guard = next(w.guard_id for w in activated.stored.request.workloads if w.workload_id == f"dag.{table}")
-    return SnapshotIntent(
+def receipt(attempt_sha256: str) -> RetentionReceipt:
+    """The receipt of work that publishes nothing."""
+    return RetentionReceipt(
         family=Family.NONPRODUCTION,
-        activation_sha256=activated.stored.sha256,
+        workload_id="dag.orders",
         attempt_sha256=attempt_sha256,
-        generation_sha256=digest_of(b"generation"),
-        target=SnapshotTarget(
-            service_id=accepted.marker.service_id,
-            database_id=accepted.marker.database_id,
-            database="mart",
-            target_table=table,
-            generation_table="dpone_g_1",
-            guard_id=guard,
-            enrolment_sha256=accepted.digest(),
+        target="mart.orders",
+        removed=(),
+        kept=(),
+        freed_bytes=0,
+    )
+
+
+def end(
+    store: CompositionAttemptStore,
+    attempt_sha256: str,
+    state: AttemptState,
+    before: AttemptState = AttemptState.RUNNING,
+) -> StoredAttempt:
+    """End an attempt as its observation would: SUCCEEDED with a receipt."""
+    kept = receipt(attempt_sha256) if state is AttemptState.SUCCEEDED else None
+    return store.end(attempt_sha256, before, outcome(attempt_sha256, state), kept)
+
+
+def generation(activated: Activated, table: str, attempt_sha256: str) -> GenerationRecord:
+    """A sealed generation of an attempt."""
+    accepted = activated.enrolments[table]
+    return GenerationRecord(
+        family=Family.NONPRODUCTION,
+        attempt_sha256=attempt_sha256,
+        target=_target(activated, table),
+        source=SourceSnapshotRef(
+            connector="postgres", service_id="s", relation=f"public.{table}", snapshot_id="1", taken_at=NOW
         ),
         old_target_uuid=accepted.target_uuid,
         generation_uuid=new_uuid(),
         design_sha256=accepted.design.digest(),
         content=Content(rows=1, row_sum=ROW_SUM),
         parts_sha256=digest_of(b"parts"),
+        source_aggregates_sha256=digest_of(b"aggregates"),
+        target_aggregates_sha256=digest_of(b"aggregates"),
         limits=SnapshotLimits(max_source_bytes="1 GiB").effective(),
+        source_bytes=1,
+        wire_bytes=1,
+        generation_bytes=1,
+        old_target_bytes=1,
+        retained_bytes=0,
         ingest=IssuedPrincipal(name="dpone_i_1", uuid=new_uuid()),
-        publisher=IssuedPrincipal(name=publisher, uuid=new_uuid()),
         closed_ingest_sha256=digest_of(b"closed"),
+    )
+
+
+def _target(activated: Activated, table: str) -> SnapshotTarget:
+    accepted = activated.enrolments[table]
+    return SnapshotTarget(
+        service_id=accepted.marker.service_id,
+        database_id=accepted.marker.database_id,
+        database="mart",
+        target_table=table,
+        generation_table="dpone_g_1",
+        guard_id=next(w.guard_id for w in activated.stored.request.workloads if w.workload_id == f"dag.{table}"),
+        enrolment_sha256=accepted.digest(),
+    )
+
+
+def intent(
+    activated: Activated, table: str, attempt_sha256: str, publisher: str = "dpone_p_1", *, sealed: bool = True
+) -> SnapshotIntent:
+    """The plan of one EXCHANGE.
+
+    :param sealed: keep the generation it swaps in first, as the cell does.
+    """
+    record = generation(activated, table, attempt_sha256)
+    if sealed:
+        CompositionAttemptStore(activated.ledger).record(attempt_sha256, (EvidenceKind.GENERATION, record))
+    return SnapshotIntent(
+        family=Family.NONPRODUCTION,
+        activation_sha256=activated.stored.sha256,
+        attempt_sha256=attempt_sha256,
+        generation_sha256=record.digest(),
+        target=record.target,
+        old_target_uuid=record.old_target_uuid,
+        generation_uuid=record.generation_uuid,
+        design_sha256=record.design_sha256,
+        content=record.content,
+        parts_sha256=record.parts_sha256,
+        limits=record.limits,
+        ingest=record.ingest,
+        publisher=IssuedPrincipal(name=publisher, uuid=new_uuid()),
+        closed_ingest_sha256=record.closed_ingest_sha256,
     )

@@ -24,7 +24,7 @@ def ended_attempts(connection: psycopg.Connection[Any], ledger: LedgerDatabase, 
     history = builders.activate(ledger.admin(), runtime, name, environment=name)
     attempts = CompositionAttemptStore(runtime)
     sha256 = attempts.admit_once(history.attempt(name))
-    attempts.finalize(sha256, builders.outcome(sha256, AttemptState.FAILED))
+    builders.end(attempts, sha256, AttemptState.FAILED)
     stored = attempts.read_exact(sha256)
     with unruled(connection), connection.cursor() as cursor:
         evidence, rows, guards = [], [], []
@@ -34,15 +34,20 @@ def ended_attempts(connection: psycopg.Connection[Any], ledger: LedgerDatabase, 
             )
             identity = stored.identity.model_copy(update={"coordinates": coordinates})
             mine = identity.digest()
+            outcome = builders.outcome(mine, AttemptState.FAILED)
+            held = "\n".join(f"{g.guard_id} {g.epoch}" for g in identity.guard_epochs)
             proofs = [
                 AttemptProof(
                     family=identity.family, kind=kind, attempt_sha256=mine, activation_sha256=identity.activation_sha256,
-                    guard_epochs_sha256=digest_of(b""), authorities=(), evidence_sha256=(),
+                    guard_epochs_sha256=digest_of(held.encode()), authorities=(),
+                    dispatches=() if kind is ProofKind.CLOSED_GATES else None,
+                    evidence_sha256=(outcome.digest(),) if kind is ProofKind.OUTCOME else (),
                     outcome_state=AttemptState.FAILED if kind is ProofKind.OUTCOME else None,
                 )
                 for kind in (ProofKind.CLOSED_GATES, ProofKind.QUIESCENCE, ProofKind.OUTCOME)
             ]  # fmt: skip
-            evidence += [(digest_bytes(p.digest()), digest_bytes(mine), p.wire()) for p in proofs]
+            evidence.append((digest_bytes(outcome.digest()), 9, digest_bytes(mine), outcome.wire()))
+            evidence += [(digest_bytes(p.digest()), 8, digest_bytes(mine), p.wire()) for p in proofs]
             rows.append(
                 (
                     digest_bytes(mine), digest_bytes(identity.activation_sha256), digest_bytes(identity.scheduler_key()),
@@ -51,12 +56,11 @@ def ended_attempts(connection: psycopg.Connection[Any], ledger: LedgerDatabase, 
                     *(digest_bytes(p.digest()) for p in proofs),
                 )
             )  # fmt: skip
-            held = identity.guard_epochs[0]
-            guards.append(
-                (digest_bytes(mine), digest_bytes(identity.activation_sha256), digest_bytes(held.guard_id), held.epoch)
-            )
+            guard, epoch = identity.guard_epochs[0].guard_id, identity.guard_epochs[0].epoch
+            activation = digest_bytes(identity.activation_sha256)
+            guards.append((digest_bytes(mine), activation, digest_bytes(guard), epoch, number + 2))
         cursor.executemany(
-            "INSERT INTO dpone.evidence (evidence_sha256, kind, subject, document) VALUES (%s, 8, %s, %s)", evidence
+            "INSERT INTO dpone.evidence (evidence_sha256, kind, subject, document) VALUES (%s, %s, %s, %s)", evidence
         )
         cursor.executemany(
             "INSERT INTO dpone.attempt (attempt_sha256, activation_sha256, scheduler_key, document, workload_id, dag_id, run_id,"
@@ -64,7 +68,8 @@ def ended_attempts(connection: psycopg.Connection[Any], ledger: LedgerDatabase, 
             " quiescence_sha256, outcome_sha256) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 3, false, false, %s, %s, %s)",
             rows,
         )
-        cursor.executemany("INSERT INTO dpone.attempt_guard VALUES (%s, %s, %s, %s, false)", guards)
+        cursor.executemany("INSERT INTO dpone.attempt_guard VALUES (%s, %s, %s, %s, %s, false)", guards)
+        cursor.execute("UPDATE dpone.guard SET admitted = %s WHERE guard_id = %s", (count + 1, guards[0][2]))
     history.store.begin_retirement(history.stored.sha256)
     history.store.finalize_retirement(history.stored.sha256)
 

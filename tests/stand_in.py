@@ -13,18 +13,21 @@ from typing import Any, ClassVar, Final
 import pyodbc
 from sqlalchemy import Connection, Engine, event
 
-from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins
+from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins, Session
 from airflow_provider_dpone.ledger.dialects.mssql import MssqlDialect
 from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import Diagnostic, diagnose
-from airflow_provider_dpone.ledger.schema import SCHEMA, metadata
+from airflow_provider_dpone.ledger.schema import LEGACY_TABLES, SCHEMA, metadata
 
 #: What is missing there, and what stands in its place in tests: so this much of the ledger is unverified there.
 LACKS: Final[dict[str, str]] = {
     "CURRENT_TRANSACTION_ID": "a transaction is told from the next by the number the engine gives it",
     "application locks of a database": "they are the server's: the database's name is part of the lock's",
+    "binary to hexadecimal by CONVERT, and collations of UTF-8": "its own functions, inside two functions of the ledger",
+    "which database this is": "its number",
     "binaries in IN (...)": "the same question is asked with OR and EXISTS",
     "a catalog that answers in time": "the layout is read once for a database, except where a test is about it",
     "edition, version and delayed durability": "not compared",
+    "functions that return tables, covered by SELECT on their schema": "EXECUTE is granted on each",
     "GRANT VIEW DEFINITION": "not granted; where a test is about the layout an administrator reads it",
     "ALTER ROLE ADD MEMBER by a database's owner": "done by a member of sysadmin",
     "names of indexes as given": "the name in an error is cut back to the one that was given",
@@ -37,6 +40,18 @@ _NESTED: Final = re.compile(r"([\w.]+) IN \(SELECT ([\w.]+) \s*FROM ([\w.]+) \s*
 
 #: A key of text columns that references text columns: no collation is found for the comparison.
 _TEXT_KEY: Final = re.compile(r",\s*CONSTRAINT \w+ FOREIGN KEY\(connector,[^)]*\) REFERENCES [^(]*\([^)]*\)")
+
+_CONVERSIONS: Final = (
+    ("LOWER(CONVERT(varchar(64), @digest, 2))", "pg_catalog.encode(CAST(@digest AS pg_catalog.bytea), 'hex')"),
+    (
+        "TRY_CONVERT(varbinary(32), SUBSTRING(@digest, 8, 64), 2)",
+        "CAST(pg_catalog.decode(SUBSTRING(@digest, 8, 64), 'hex') AS varbinary(32))",
+    ),
+    (
+        "CONVERT(varchar(max), CONVERT(varbinary(max), CONVERT(varchar(max), @text COLLATE Latin1_General_100_BIN2_UTF8)))",
+        "pg_catalog.convert_from(pg_catalog.convert_to(CAST(@text AS pg_catalog.text), 'UTF8'), 'WIN1252')",
+    ),
+)
 
 
 class StandInDialect(MssqlDialect):
@@ -90,13 +105,30 @@ class StandInDialect(MssqlDialect):
             self._layouts[name] = super().layout(connection)
         return self._layouts[name]
 
-    def begin(self, connection: Connection) -> Pins | None:
+    def begin(self, connection: Connection) -> Session:
         """Without the catalog of databases."""
         found = self._rows(
             connection,
-            f"SELECT schema_version, service_id, family, layout_sha256 FROM {self.control_schema}.ledger_meta",
+            "SELECT schema_version, service_id, family, layout_sha256, incarnation"
+            f" FROM {self.control_schema}.ledger_meta",
         )
-        return Pins(found[0][0], uuid.UUID(str(found[0][1])), found[0][2], bytes(found[0][3])) if found else None
+        pins = None
+        if found:
+            version, service_id, family, layout, incarnation = found[0]
+            pins = Pins(version, uuid.UUID(str(service_id)), family, bytes(layout), incarnation)
+        names = ", ".join(f"'{name}'" for name in LEGACY_TABLES)
+        [(here,)] = self._rows(connection, "SELECT CONCAT(N'database ', DB_ID())")
+        legacy = self._rows(
+            connection,
+            "SELECT CONCAT(n.nspname, '.', c.relname) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n"
+            f" ON n.oid = c.relnamespace WHERE c.relname IN ({names}) AND n.nspname LIKE CONCAT(LOWER(DB_NAME()), '[_]%')",
+        )
+        return Session(self.reading_id(connection), here, tuple(name for (name,) in legacy), pins)
+
+    def reading_id(self, connection: Connection) -> str:
+        """When it began."""
+        [(began,)] = self._rows(connection, "SELECT CONCAT(@@SPID, N'/', pg_catalog.now(), N'/', @@TRANCOUNT)")
+        return str(began)
 
     def transaction_id(self, connection: Connection) -> str:
         """The number it has."""
@@ -112,11 +144,20 @@ class StandInDialect(MssqlDialect):
 
     def ddl(self) -> list[str]:
         """Without the keys it cannot check; triggers and the code path check the same rows."""
-        return [_TEXT_KEY.sub("", statement) for statement in super().ddl()]
+        return [_TEXT_KEY.sub("", self._hexadecimal(statement)) for statement in super().ddl()]
+
+    @staticmethod
+    def _hexadecimal(statement: str) -> str:
+        """What it converts otherwise: binary to hexadecimal and back, text to the bytes of its UTF-8."""
+        for real, here in _CONVERSIONS:
+            statement = statement.replace(real, here)
+        return statement
 
     def grants(self, runtime_role: str) -> list[str]:
         """It cannot grant the right to see definitions, nor let a database's owner fill a role."""
-        return [g for g in super().grants(runtime_role) if "DEFINITION" not in g and "ADD MEMBER" not in g]
+        granted = [g for g in super().grants(runtime_role) if "DEFINITION" not in g and "ADD MEMBER" not in g]
+        tables = ("bound_journal", "binding_proof", "standing_receipt", "grounds")
+        return granted + [f"GRANT EXECUTE ON {self.control_schema}.{name} TO {runtime_role}" for name in tables]
 
     def provisioner_grants(self, role: str) -> list[str]:
         """As :meth:`grants`."""

@@ -169,7 +169,7 @@ class DeploymentCacheMaterializer:
             deployment_id=deployment_id,
             release_id=expected_release_id,
         )
-        self._switch(pointer)
+        coordinator.while_prepared(prepared, lambda: self._switch(pointer))
         try:
             active = coordinator.activate(prepared, projection_root=projection)
             _require_receipt(
@@ -180,14 +180,7 @@ class DeploymentCacheMaterializer:
         except ActivationCommitUnknown:
             raise
         except DponeError as error:
-            raise ActivationCommitUnknown(
-                f"the pointer of environment {environment!r} moved to activation {prepared.sha256[7:19]}, and ACTIVE "
-                f"was not acknowledged ({error}). Sealed inputs, request and evidence are kept; activate the same "
-                "release again: that reads what is there and goes on from it. Moving the pointer back undoes no SQL",
-                activation=prepared.sha256,
-                state_may_have_changed=True,
-                recovery_required=True,
-            ) from error
+            raise _moved(environment, prepared.sha256, error) from error
         return Materialised(projection, active, pointer)
 
     def prune(self, keep: int, *, dry_run: bool = False) -> list[str]:
@@ -216,15 +209,21 @@ class DeploymentCacheMaterializer:
 
     def _switch(self, pointer: CurrentPointer) -> None:
         at = self._pointer(pointer.environment)
-        at.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".switching-", dir=at.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pointer.wire())
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, at)
-        sync(at.parent)
+        try:
+            at.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(prefix=".switching-", dir=at.parent)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(pointer.wire())
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)
+            os.replace(name, at)
+        except OSError as error:
+            raise ActivationRefused(f"the pointer {at} cannot be written ({error}); it was not moved") from error
+        try:
+            sync(at.parent)
+        except OSError as error:
+            raise _moved(pointer.environment, pointer.activation_sha256, error) from error
 
     def _write(self, projection: Path, sources: CompositionSourceSnapshot, deployment: Deployment) -> None:
         projection.parent.mkdir(parents=True, exist_ok=True)
@@ -248,6 +247,17 @@ class DeploymentCacheMaterializer:
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
+
+
+def _moved(environment: str, activation_sha256: str, error: Exception) -> ActivationCommitUnknown:
+    return ActivationCommitUnknown(
+        f"the pointer of environment {environment!r} moved to activation {activation_sha256[7:19]}, and ACTIVE "
+        f"was not acknowledged ({error}). Sealed inputs, request and evidence are kept; activate the same "
+        "release again: that reads what is there and goes on from it. Moving the pointer back undoes no SQL",
+        activation=activation_sha256,
+        state_may_have_changed=True,
+        recovery_required=True,
+    )
 
 
 def _require_receipt(receipt: object, coordinates: tuple[str, str, str, str], *states: ActivationState) -> None:

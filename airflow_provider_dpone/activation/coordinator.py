@@ -1,11 +1,13 @@
 """The life of an activation: prepared, switched, active, retiring, retired; each step re-verifies what it rests on.
 
 Everything is refused before anything is reserved or drained. A predecessor is drained first: it is retired only when
-all its attempts are resolved. Nothing here switches the pointer; see :mod:`airflow_provider_dpone.activation.cache`.
+all its attempts are resolved, in the transaction that reserves its guards for the successor, which compares once more.
+Nothing here switches the pointer; see :mod:`airflow_provider_dpone.activation.cache`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -15,12 +17,11 @@ from airflow_provider_dpone.contracts.states import ActivationState, Family
 from airflow_provider_dpone.errors import (
     ActivationCommitUnknown,
     ActivationMissing,
-    ActivationRefused,
     ActivationStale,
     AdmissionUnavailable,
     CommitUnknown,
 )
-from airflow_provider_dpone.ledger.activations import StoredActivation
+from airflow_provider_dpone.ledger.activations import StoredActivation, refuse_unresolved
 from airflow_provider_dpone.ledger.stores import Stores
 from airflow_provider_dpone.releases.plan import CompositionExecutionPlan, plan_composition_execution
 from airflow_provider_dpone.releases.sources import CompositionSourceSnapshot
@@ -191,10 +192,20 @@ class CompositionActivationCoordinator:
             resources=admission.resources,
         )
         stale = stores.activations.in_states(environment, ActivationState.PREPARED)
-        stores.activations.require_free(request, besides=[a.sha256 for a in (*in_force, *stale)])
-        self._drain(stores, environment)
+        replaced = [a.sha256 for a in (*in_force, *stale)]
+        stores.activations.require_free(request, besides=replaced)
         sources = self._capabilities()[0].sources(projection_root, release_id)
-        return stores.activations.prepare(request, sources.release, admission.deployment, admission.observation)
+        return stores.activations.prepare(
+            request, sources.release, admission.deployment, admission.observation, replaced
+        )
+
+    def while_prepared(self, prepared: StoredActivation, switch: Callable[[], None]) -> None:
+        """Move the current pointer, while no other deployer can retire the activation it is moved to.
+
+        :raises ActivationStale: another deployer was first; nothing was moved.
+        """
+        _, _, stores = self._capabilities()
+        stores.activations.while_prepared(prepared.sha256, switch)
 
     def activate(self, prepared: StoredActivation, *, projection_root: Path) -> StoredActivation:
         """PREPARED -> ACTIVE, everything verified once more; ACTIVE is returned as it is.
@@ -281,29 +292,14 @@ class CompositionActivationCoordinator:
         """Both retirement steps for whatever is in force in an environment."""
         _, _, stores = self._capabilities()
         active = stores.activations.in_states(environment, ActivationState.ACTIVE)
-        if active and (unresolved := stores.activations.unresolved(active[0].sha256)):
-            raise _unresolved(unresolved)
+        if active:
+            refuse_unresolved(stores.activations.unresolved(active[0].sha256))
         for current in active:
             self.begin_retirement(current)
         retiring = stores.activations.in_states(environment, ActivationState.RETIRING)
         return [self.finalize_retirement(found) for found in retiring]
 
     # --- inside ---
-
-    def _drain(self, stores: Stores, environment: str) -> None:
-        """Retire what is in force; nothing changes while an attempt of it is unresolved."""
-        for current in stores.activations.in_states(environment, ActivationState.ACTIVE):
-            unresolved = stores.activations.unresolved(current.sha256)
-            if unresolved:
-                raise _unresolved(unresolved)
-            stores.activations.begin_retirement(current.sha256)
-        for retiring in stores.activations.in_states(environment, ActivationState.RETIRING):
-            stores.activations.finalize_retirement(retiring.sha256)
-        for stale in stores.activations.in_states(environment, ActivationState.PREPARED):
-            # prepared and never made current: it goes through its states to free its guards
-            stores.activations.activate(stale.sha256)
-            stores.activations.begin_retirement(stale.sha256)
-            stores.activations.finalize_retirement(stale.sha256)
 
     def _presented(self, given: StoredActivation, projection_root: Path | None) -> StoredActivation:
         """What a caller presents, as the ledger has it now."""
@@ -367,11 +363,3 @@ class CompositionActivationCoordinator:
             )
         self._stores.verify()
         return self._inputs, self._preparation, self._stores
-
-
-def _unresolved(attempts: list[str]) -> ActivationRefused:
-    return ActivationRefused(
-        f"{len(attempts)} attempts of the active release are not resolved; wait for them or settle them: "
-        + ", ".join(a[7:19] for a in attempts),
-        attempts=attempts,
-    )

@@ -138,6 +138,10 @@ class PublicationOutcomes:
                     attempt=stored.sha256,
                 )
         published = publication.record.state is PublicationState.PUBLISHED
+        if publication.record.state is PublicationState.COMMIT_UNKNOWN:
+            code, reason = PublicationUnknown.code, publication.record.reason
+        elif not published and publication.record.reason is not None:
+            reason = reason or f"the swap provably did not happen ({publication.record.reason})"
         return Observed(
             _STATES.get(publication.record.state, AttemptState.COMMIT_UNKNOWN),
             receipt=self.receipt(publication, milliseconds) if published else None,

@@ -77,6 +77,12 @@ class DbtOutcomes:
             if error is None:
                 built = [name for name, kind in plan.expected().items() if kind != "view"]
                 seen = compare(baseline, relations, schema.rows(built), utc_now())
+            if schema.relations() != relations:
+                raise OutcomePending(
+                    f"schema {plan.target_schema} was changed while it was read back; its login is closed, so by "
+                    "somebody else; look again",
+                    attempt=attempt,
+                )
         except (ServerUnreachable, AnswerLost) as doubt:
             raise OutcomePending(
                 f"the schema cannot be read back now ({doubt}); its login is closed; look again later",

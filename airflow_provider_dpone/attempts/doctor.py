@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, GateState
-from airflow_provider_dpone.errors import DponeError, LedgerMismatch
+from airflow_provider_dpone.errors import DocumentInvalid, DponeError, LedgerMismatch
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore, StoredAttempt
 from airflow_provider_dpone.ledger.authority import AuthorityStore
@@ -21,6 +21,12 @@ from airflow_provider_dpone.ledger.transaction import Ledger, hexed
 
 #: An attempt that has been at work for longer than this is shown; it may be fine.
 LONG: timedelta = timedelta(hours=6)
+
+
+_RESTORE = (
+    "somebody wrote past the rules of the ledger. Nothing may rest on it: restore the control database from a backup, "
+    "or put back exactly what was there"
+)
 
 
 class Severity(StrEnum):
@@ -51,24 +57,24 @@ def examine(ledger: Ledger, world_behind: Callable[[str], World[Any]]) -> list[F
     """
     found: list[Finding] = []
     found += _layout(ledger)
-    found += _originals(ledger)
-    found += _attempts(ledger)
-    found += _gates(ledger)
-    found += _activations(ledger)
-    found += _servers(ledger, world_behind)
+    ledger = ledger.as_it_is()
+    for look in (_originals, _attempts, _gates, _activations, lambda known: _servers(known, world_behind)):
+        try:
+            found += look(ledger)
+        except DocumentInvalid as error:  # somebody altered it; the audit names which, and the rest is still looked at
+            found.append(Finding(Severity.BAD, f"cannot be read: {error.message}", "control database", _RESTORE))
     return sorted(found, key=lambda f: list(Severity).index(f.severity))
 
 
 def _layout(ledger: Ledger) -> Iterator[Finding]:
     try:
-        ledger.verify_layout()
+        ledger.read(lambda connection: None)
     except LedgerMismatch as error:
         yield Finding(
             Severity.BAD,
-            "the ledger's tables, rules or grants are not as they were installed",
+            "the ledger is not as and where it was installed",
             "control database",
-            f"no attempt is admitted until they are ({error.message}). Ask who changed them; compare with "
-            "`dpone-airflow ledger ddl`",
+            f"nothing is read or written until it is: {error.message}",
         )
 
 
@@ -78,8 +84,7 @@ def _originals(ledger: Ledger) -> Iterator[Finding]:
             Severity.BAD,
             line.rpartition(" ")[0],
             line.rpartition(" ")[2][:12],
-            "somebody wrote past the rules of the ledger. Nothing may rest on it: restore the control database from a "
-            "backup, or adjudicate what it concerns",
+            _RESTORE,
         )
 
 
@@ -107,7 +112,8 @@ def next_step(stored: StoredAttempt) -> str:
     if stored.state is AttemptState.RUNNING and stored.fenced:
         return (
             f"`dpone-airflow reconcile {short}`, the next try or the reaper goes on where settling stopped: closes its "
-            "gates, observes, and ends it"
+            "gates, observes, and ends it. When its server, database or gate is gone for good, an administrator says "
+            f"so: `dpone-airflow establish {short}`"
         )
     if stored.state is AttemptState.RUNNING:
         return (

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from airflow_provider_dpone.attempts.admission import Admissible, Admission
-from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler, unknown
+from airflow_provider_dpone.attempts.settle import Cause, SchedulerView, Settler
 from airflow_provider_dpone.attempts.steps import Steps, StopFlag
 from airflow_provider_dpone.attempts.world import World
 from airflow_provider_dpone.contracts.canonical import Document
@@ -49,6 +49,8 @@ class AttemptProtocol(ABC, Generic[W, R]):
     """Runs one attempt from admission to its observed end."""
 
     receipt_type: ClassVar[type[Document]]
+    untouched: ClassVar[str] = "the target is as it was before"
+    """What is true of the target when the attempt FAILED."""
 
     def __init__(self, world: W, work: Work, stop: StopFlag, finished: SchedulerView) -> None:
         self.world = world
@@ -58,6 +60,8 @@ class AttemptProtocol(ABC, Generic[W, R]):
         self._work = work
         self._settler = Settler(world)
         self._attempt: str | None = None
+        self.standing = "Nothing was reserved, created or changed."
+        """What is true of the attempt and its target, in words; for the end of a failing task's log."""
 
     # --- what a cell says ---
 
@@ -124,6 +128,7 @@ class AttemptProtocol(ABC, Generic[W, R]):
             with steps("admission", "asking for admission"):
                 self._attempt = self.world.attempts.admit_once(identity)
             steps.say(f"admitted as attempt {self._attempt[7:19]}")
+            self.standing = _open(self._attempt)
             granted = self.world.attempts.granted_seconds.get(self._attempt)
             if granted is not None:
                 self.stop.expire_after(granted, f"its grant allows an attempt {granted} s")
@@ -152,9 +157,10 @@ class AttemptProtocol(ABC, Generic[W, R]):
                 attempt, Cause(None, "done as planned"), milliseconds=self.steps.milliseconds, done=done
             )
         if ended.state is AttemptState.COMMIT_UNKNOWN:
-            raise unknown(ended)
+            raise self._settler.unknown(ended)
         receipt = self._recorded(attempt)
         if ended.state is not AttemptState.SUCCEEDED or receipt is None:
+            self.standing = self._ended(attempt)
             raise self.not_done(attempt)
         return receipt
 
@@ -164,6 +170,7 @@ class AttemptProtocol(ABC, Generic[W, R]):
         :raises PublicationUnknown: what the target shows proves neither outcome.
         """
         attempt = self.attempt
+        self.standing = _open(attempt)
         code = error.code if isinstance(error, DponeError) else type(error).__name__
         self.steps.say(f"ending attempt {attempt[7:19]} after {code}")
         try:
@@ -174,8 +181,16 @@ class AttemptProtocol(ABC, Generic[W, R]):
             self._take_rights_away()
             return None
         if ended.state is AttemptState.COMMIT_UNKNOWN:
-            raise unknown(ended) from error
+            self.standing = (
+                f"Attempt {attempt[7:19]} is COMMIT_UNKNOWN: it keeps its guard, and nothing else runs on this target "
+                "until it is decided."
+            )
+            raise self._settler.unknown(ended) from error
+        self.standing = self._ended(attempt)
         return self._recorded(attempt) if ended.state is AttemptState.SUCCEEDED else None
+
+    def _ended(self, attempt: str) -> str:
+        return f"Attempt {attempt[7:19]} ended FAILED: {self.untouched}, and its guard is free."
 
     def _recorded(self, attempt: str) -> R | None:
         """The receipt kept when the attempt succeeded."""
@@ -189,3 +204,10 @@ class AttemptProtocol(ABC, Generic[W, R]):
                 gate.close_known()
             except DponeError as doubt:
                 logger.warning("closing on the server is not proved either: %s", doubt)
+
+
+def _open(attempt: str) -> str:
+    return (
+        f"Attempt {attempt[7:19]} was admitted and is not settled yet: it keeps its guard until the next try or the "
+        "reaper settles it by what the target shows."
+    )

@@ -34,6 +34,7 @@ from airflow_provider_dpone.errors import (
 )
 from airflow_provider_dpone.ledger.attempts import StoredAttempt
 from airflow_provider_dpone.ledger.journal import closed_principals
+from airflow_provider_dpone.ledger.schema import EvidenceKind
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Settler:
             ended = self.settle(stored, Cause("DPONE_FENCED", "settled by a later try"))
             logger.info("attempt %s is %s now; its users are closed", stored.sha256[7:19], ended.state.name)
             if ended.state is AttemptState.COMMIT_UNKNOWN:
-                raise unknown(ended)
+                raise self.unknown(ended)
 
     def resolve(
         self,
@@ -140,14 +141,25 @@ class Settler:
             observed_at=utc_now(),
         )
         try:
-            if stored.state is AttemptState.COMMIT_UNKNOWN:
-                return world.attempts.reconcile_unknown(attempt_sha256, outcome, adjudication)
-            return world.attempts.finalize(attempt_sha256, outcome, seen.receipt)
+            return world.attempts.end(attempt_sha256, stored.state, outcome, seen.receipt, adjudication)
         except LedgerRule:
             now = world.attempts.read_exact(attempt_sha256)
             if now.state is stored.state:
                 raise
             return now  # another settler was first; what it recorded stands
+
+    def unknown(self, stored: StoredAttempt) -> PublicationUnknown:
+        """The error for an attempt that observation cannot settle: what was seen, and what to do."""
+        short = stored.sha256[7:19]
+        kept = self._world.attempts.originals(stored.sha256, EvidenceKind.OUTCOME)
+        seen = Outcome.parse(kept[-1]).reason if kept else "its outcome is not in the ledger"
+        return PublicationUnknown(
+            f"attempt {stored.sha256} is COMMIT_UNKNOWN: what the target shows proves neither outcome ({seen}). Look "
+            f"at it with `dpone-airflow show {short}`; after repair run `dpone-airflow reconcile {short}`, or let an "
+            f"administrator decide with `dpone-airflow adjudicate {short}`; then clear the task",
+            attempt=stored.sha256,
+            seen=seen,
+        )
 
     def sweep(self) -> list[str]:
         """Drop users that came back although their gates are CLOSED (a power loss can revert a DROP); their names.
@@ -167,17 +179,6 @@ class Settler:
         except (LedgerUnavailable, LedgerBusy, CommitUnknown, LedgerMismatch):
             gate.close_known()
             raise
-
-
-def unknown(stored: StoredAttempt) -> PublicationUnknown:
-    """The error for an attempt that observation cannot settle."""
-    short = stored.sha256[7:19]
-    return PublicationUnknown(
-        f"attempt {stored.sha256} is COMMIT_UNKNOWN: what the target shows proves neither outcome. Look at it with "
-        f"`dpone-airflow show {short}`; after repair run `dpone-airflow reconcile {short}`, or let an administrator "
-        f"decide with `dpone-airflow adjudicate {short}`; then clear the task",
-        attempt=stored.sha256,
-    )
 
 
 def plan_digest(*values: str) -> str:

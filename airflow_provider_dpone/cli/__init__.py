@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from airflow_provider_dpone import __version__
 from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.errors import DponeError
 
@@ -19,6 +20,7 @@ Command = Callable[[argparse.Namespace], None]
 def parser(prog: str = "dpone-airflow") -> argparse.ArgumentParser:
     """The complete parser; each command sets ``handler``."""
     root = argparse.ArgumentParser(prog=prog, description="Table refreshes that are admitted, fenced and observed.")
+    root.add_argument("--version", action="version", version=f"airflow-provider-dpone {__version__}")
     commands = root.add_subparsers(dest="command", required=True)
     add_commands(commands)
     return root
@@ -117,6 +119,13 @@ def _add_ledger(commands: Any) -> None:
             help="existing role that records trust policies and registers grants, and nothing else",
         )
         action.add_argument("--family", choices=("nonproduction", "production"), default="nonproduction")
+    adopt = actions.add_parser(
+        "adopt", help="make a restored or copied database the ledger from now on; the original must never run again"
+    )
+    add_control(adopt, "dpone_control_admin")
+    adopt.add_argument("--statement", required=True, help="why the original is gone for good")
+    adopt.add_argument("--by", default=os.environ.get("USER", ""), help="who decides")
+    adopt.set_defaults(handler=_adopt)
     ddl = actions.add_parser("ddl", help="print the DDL without running it")
     ddl.add_argument("--engine", choices=("postgres", "mssql"), default="postgres", help="of the control database")
     ddl.add_argument("--control-schema", default="dpone", help="schema of the ledger's tables (dpone)")
@@ -138,6 +147,22 @@ def _install(options: argparse.Namespace) -> None:
     )
     print(f"installed ledger {service_id} of family {options.family}")
     print(f'pin it: put {{"service_id": "{service_id}"}} into the extra of the control connection')
+
+
+def _adopt(options: argparse.Namespace) -> None:
+    from datetime import UTC, datetime
+
+    from airflow_provider_dpone.contracts.proofs import Adoption
+    from airflow_provider_dpone.hooks.control import DponeControlHook
+
+    ledger = DponeControlHook(options.control_conn_id).ledger()
+    signed = ledger.adopt(
+        lambda before, after: Adoption.of(
+            service_id=str(ledger.service_id), before=before, after=after, adopted_by=options.by,
+            statement=options.statement, adopted_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+        )
+    )  # fmt: skip
+    print(f"this database is ledger {ledger.service_id} from now on; recorded as {signed.digest()}")
 
 
 def _ddl(options: argparse.Namespace) -> None:
@@ -167,7 +192,11 @@ def _add_enroll(commands: Any) -> None:
     )
     enroll.add_argument("--dry-run", action="store_true", help="look at everything, write nothing")
     enroll.add_argument("--json", action="store_true", help="the complete enrolments")
-    enroll.add_argument("--print-ddl", action="store_true", help="only print a suggested target for a source table")
+    enroll.add_argument(
+        "--print-ddl",
+        action="store_true",
+        help="only print the SQL that lets a target take a source table",
+    )
     enroll.add_argument("--source-conn-id", help="with --print-ddl")
     enroll.add_argument(
         "--source-table", action="append", default=[], help="with --print-ddl: schema.table, per --table"
@@ -236,15 +265,17 @@ def _note_open_databases(conn_id: str) -> None:
 
 
 def _print_ddl(options: argparse.Namespace) -> None:
-    from airflow_provider_dpone.contracts.naming import split_table
-    from airflow_provider_dpone.engines.postgres.catalog import parse_relation
-    from airflow_provider_dpone.enrolment.suggest import suggest_ddl
     from airflow_provider_dpone.errors import DeclarationInvalid
-    from airflow_provider_dpone.hooks.source import source_behind
+    from airflow_provider_dpone.hooks.suggest import suggest
 
-    if not options.source_conn_id or len(options.source_table) != len(options.table):
+    if not options.source_conn_id or not options.table or len(options.source_table) != len(options.table):
         raise DeclarationInvalid("--print-ddl needs --source-conn-id and one --source-table for each --table")
-    source = source_behind(options.source_conn_id)
     for relation, target in zip(options.source_table, options.table, strict=True):
-        ddl = suggest_ddl(source.describe(*parse_relation(relation)), *split_table(target))
-        print(f"-- suggested for {relation}; choose ORDER BY for your readers, then run it as administrator\n{ddl};\n")
+        statements = suggest(options.conn_id, target, options.source_conn_id, relation)
+        if not statements:
+            print(f"-- {target} takes {relation} as it is\n")
+            continue
+        print(f"-- suggested for {relation}; read it, then run it as administrator, then enrol {target}")
+        for statement in statements:
+            print(statement if statement.startswith("--") else f"{statement};")
+        print()

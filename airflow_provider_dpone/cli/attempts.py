@@ -50,6 +50,21 @@ def add_attempt_commands(commands: Any) -> None:
     adjudicate.add_argument("--json", action="store_true")
     add_control(adjudicate, "dpone_control_admin")
     adjudicate.set_defaults(handler=_adjudicate)
+    establish = commands.add_parser(
+        "establish",
+        help="end an attempt whose server or gates are gone for good as COMMIT_UNKNOWN (administrator)",
+        description="For an attempt that can never be settled: its gate, database or server is gone for good. It is "
+        "fenced and settled first if that can be done after all. Otherwise your word closes its gates in the "
+        "ledger, on record, and it ends as COMMIT_UNKNOWN; `adjudicate` then decides it.",
+    )
+    establish.add_argument("attempt", help="beginning of its digest")
+    establish.add_argument(
+        "--statement", required=True, help="what was looked at, and why nothing of it can act any more"
+    )
+    establish.add_argument("--by", default=os.environ.get("USER", ""), help="who established it")
+    establish.add_argument("--json", action="store_true")
+    add_control(establish, "dpone_control_admin")
+    establish.set_defaults(handler=_establish)
     doctor = commands.add_parser("doctor", help="look over ledger and servers; exit 1 when something is bad")
     doctor.add_argument("--json", action="store_true")
     add_control(doctor)
@@ -175,6 +190,23 @@ def _adjudicate(options: argparse.Namespace) -> None:
         print(json.dumps(_line(ended)))
         return
     print(f"attempt {ended.sha256[7:19]} is {ended.state.name}; enrol the target again before the next run")
+
+
+def _establish(options: argparse.Namespace) -> None:
+    from airflow_provider_dpone.operators.reconcile import establish
+
+    ledger, stored = _find(options)
+    ended, signed = establish(ledger, stored, options.by, options.statement)
+    if options.json:
+        print(json.dumps({**_line(ended), "established": None if signed is None else signed.digest()}))
+        return
+    short = ended.sha256[7:19]
+    if signed is None:
+        print(f"attempt {short} could be settled after all: it is {ended.state.name}; nothing was recorded by hand")
+        return
+    closed = ", ".join(signed.principals) or "no gate"
+    print(f"attempt {short} is {ended.state.name}; closed by your word: {closed}. It was tried: {signed.refusal}")
+    print(f"now decide it: `dpone-airflow adjudicate {short} --state FAILED --statement ...`")
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from airflow_provider_dpone.contracts.canonical import Counter, Digest, Document, Text, Uuid, require_sorted_unique
-from airflow_provider_dpone.contracts.states import AttemptState, Connector, Family
+from airflow_provider_dpone.contracts.states import AttemptState, Connector, DispatchState, Family, Purpose
 
 
 class ProofKind(StrEnum):
@@ -20,11 +20,14 @@ class ProofKind(StrEnum):
 
 
 class ProofAuthority(Document):
-    """One issued principal a proof speaks about."""
+    """One issued principal a proof speaks about, as the journal has it."""
 
     connector: Connector
     service_id: Text
     name: Text
+    purpose: Purpose
+    principal_uuid: Uuid | None
+    """UUID the server gave it, or was to give it; null when it never was READY."""
 
     def __lt__(self, other: ProofAuthority) -> bool:
         return (self.connector, self.service_id, self.name) < (other.connector, other.service_id, other.name)
@@ -77,8 +80,26 @@ class SessionQuiescence(Quiescence):
     unattributed_locks: Literal[0]
 
 
+class ProofDispatch(Document):
+    """One claimed statement of an attempt, as the journal has it once its gate is closed."""
+
+    dispatch_id: Uuid
+    name: Text
+    """The principal it was claimed under."""
+    kind: Text
+    statement: Annotated[str, Field(max_length=4096, strict=True)]
+    state: DispatchState
+    note: Annotated[str, Field(max_length=512, strict=True)] | None
+
+    def __lt__(self, other: ProofDispatch) -> bool:
+        return self.dispatch_id < other.dispatch_id
+
+
 class AttemptProof(Document):
-    """One member of the proof triplet, over the complete journal of principals of an attempt."""
+    """One member of the proof triplet, over the complete journal of principals of an attempt.
+
+    The ledger's database rebuilds the whole document from its rows and takes no other.
+    """
 
     schema_name: Literal["dpone.attempt_proof.v1"] = Field(default="dpone.attempt_proof.v1")
     family: Family
@@ -87,8 +108,10 @@ class AttemptProof(Document):
     activation_sha256: Digest
     guard_epochs_sha256: Digest
     authorities: Annotated[tuple[ProofAuthority, ...], Field(max_length=8192)]
+    dispatches: tuple[ProofDispatch, ...] | None
+    """Every statement that was claimed: in the proof of closed gates, and only there."""
     evidence_sha256: tuple[Digest, ...]
-    """Digests of the originals this proof rests on, sorted."""
+    """Digests of the originals this proof rests on, sorted: of an outcome what its producer saw, kept or decided."""
     outcome_state: AttemptState | None
 
     @model_validator(mode="after")
@@ -97,6 +120,9 @@ class AttemptProof(Document):
         require_sorted_unique(self.evidence_sha256, "evidence_sha256")
         if (self.kind is ProofKind.OUTCOME) != (self.outcome_state is not None):
             raise ValueError("only an outcome proof carries an outcome state, and it always does")
+        if (self.kind is ProofKind.CLOSED_GATES) != (self.dispatches is not None):
+            raise ValueError("only a proof of closed gates carries dispatches, and it always does")
+        require_sorted_unique(self.dispatches or (), "dispatches")
         if self.outcome_state is AttemptState.RUNNING:
             raise ValueError("RUNNING is not an outcome")
         return self
@@ -137,3 +163,46 @@ class Adjudication(Document):
         if self.state not in (AttemptState.SUCCEEDED, AttemptState.FAILED):
             raise ValueError("an adjudication decides SUCCEEDED or FAILED")
         return self
+
+
+class Mark(Document):
+    """That an attempt was fenced, or its success acknowledged: the original behind the flag of its row."""
+
+    schema_name: Literal["dpone.mark.v1"] = Field(default="dpone.mark.v1")
+    attempt_sha256: Digest
+    mark: Literal["fenced", "acknowledged"]
+
+
+class Established(Document):
+    """What an administrator established outside about gates that can never be closed through us.
+
+    It closes them in the ledger and ends their attempt as COMMIT_UNKNOWN; an :class:`Adjudication` then decides it.
+    """
+
+    schema_name: Literal["dpone.established.v1"] = Field(default="dpone.established.v1")
+    attempt_sha256: Digest
+    principals: tuple[Text, ...]
+    """Names of the principals that were not CLOSED, sorted."""
+    refusal: Annotated[str, Field(min_length=1, max_length=512, strict=True)]
+    """Why they could not be closed when it was tried, with its code."""
+    established_by: Text
+    statement: Text
+    """What was looked at, and why nothing of these principals can act any more."""
+    established_at: Text
+
+    @model_validator(mode="after")
+    def _set(self) -> Established:
+        require_sorted_unique(self.principals, "principals")
+        return self
+
+
+class Adoption(Document):
+    """An administrator's word that a copy or restore is the ledger from now on, and the original is gone."""
+
+    schema_name: Literal["dpone.adoption.v1"] = Field(default="dpone.adoption.v1")
+    service_id: Uuid
+    before: Text
+    after: Text
+    adopted_by: Text
+    statement: Text
+    adopted_at: Text

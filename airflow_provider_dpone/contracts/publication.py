@@ -233,21 +233,37 @@ class PublicationRecord(Document):
 
 
 class Verdict(Document):
-    """The state an observation proves, and the reason when it proves neither outcome."""
+    """The state an observation proves, and what is otherwise than prepared, where anything is."""
 
     state: PublicationState
     reason: Text | None
 
 
-def judge(intent: SnapshotIntent, seen: CatalogObservation) -> Verdict:
+def shown(intent: SnapshotIntent, seen: CatalogObservation) -> str:
+    """What both names carried, for people."""
+    words = {intent.old_target_uuid: "the old table", intent.generation_uuid: "the new table", None: "no table"}
+    at = intent.target
+    return ", ".join(
+        f"{at.database}.{name} carries {words.get(carried, f'another table ({carried})')}"
+        for name, carried in ((at.target_table, seen.target_uuid), (at.generation_table, seen.generation_uuid))
+    )
+
+
+def judge(intent: SnapshotIntent, seen: CatalogObservation, *, never_sent: bool = False) -> Verdict:
     """Decide an outcome from one complete observation after closure; anything not proved is COMMIT_UNKNOWN.
 
     PUBLISHED: the target name carries B, the generation name carries A, designs are as accepted and the content of
     the target is that of the intent (equal part hashes, else equal digest). NOT_PUBLISHED: the names carry A and B
     unchanged.
+
+    :param never_sent: no byte of the EXCHANGE was sent, and now none can be. Then A and B under their names are enough
+        for NOT_PUBLISHED, whatever became of them and around them; the reason names that.
     """
+    as_it_was = (seen.target_uuid, seen.generation_uuid) == (intent.old_target_uuid, intent.generation_uuid)
 
     def unknown(reason: str) -> Verdict:
+        if never_sent and as_it_was and reason != "foreign_target":
+            return Verdict(state=PublicationState.NOT_PUBLISHED, reason=reason)
         return Verdict(state=PublicationState.COMMIT_UNKNOWN, reason=reason)
 
     if seen.target != intent.target or seen.service_id != intent.target.service_id:

@@ -70,7 +70,7 @@ class PublicationState(IntEnum):
 
 
 ACTIVATION_MOVES = {
-    ActivationState.PREPARED: {ActivationState.ACTIVE},
+    ActivationState.PREPARED: {ActivationState.ACTIVE, ActivationState.RETIRED},  # the latter cancels it
     ActivationState.ACTIVE: {ActivationState.RETIRING},
     ActivationState.RETIRING: {ActivationState.RETIRED},
     ActivationState.RETIRED: set[ActivationState](),

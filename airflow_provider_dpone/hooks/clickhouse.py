@@ -24,6 +24,7 @@ from airflow_provider_dpone.engines.clickhouse.rights import GatePolicy
 from airflow_provider_dpone.engines.clickhouse.wire import ClickHouseHttp
 from airflow_provider_dpone.errors import ConnectionInvalid, DponeError
 from airflow_provider_dpone.hooks.forms import CLICKHOUSE
+from airflow_provider_dpone.waiting import COUNT, IDLE, INTERVAL
 
 #: Handed to clickhouse-driver as they are, when given.
 _DRIVER_OPTIONS: Final = ("send_receive_timeout", "sync_request_timeout", "compression", "client_name")
@@ -75,6 +76,7 @@ class DponeClickHouseHook(ClickHouseHook):  # type: ignore[misc]
             connect_timeout=fields["connect_timeout"],
             secure=secure,
             verify=fields["verify"],
+            tcp_keepalive=(IDLE, INTERVAL, COUNT),
         )
         if secure:
             self._tls(fields)  # its files are usable, or the connection is refused

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,14 @@ from airflow_provider_dpone.contracts.states import ActivationState, AttemptStat
 from airflow_provider_dpone.errors import (
     ActivationMissing,
     ActivationRefused,
+    ActivationStale,
     DocumentInvalid,
     GuardHeld,
     LedgerRule,
     ReleaseChanging,
     TargetUnsupported,
 )
+from airflow_provider_dpone.ledger.dialects.base import Audited
 from airflow_provider_dpone.ledger.schema import (
     EvidenceKind,
     activation,
@@ -31,7 +33,7 @@ from airflow_provider_dpone.ledger.schema import (
     evidence,
     guard,
 )
-from airflow_provider_dpone.ledger.transaction import Ledger, Tx, hexed
+from airflow_provider_dpone.ledger.transaction import Ledger, Tx, hexed, require_family
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ class CompositionActivationStore:
         identity = guard_id(marker.connector, marker.service_id, enrolment.guard_subject())
 
         def change(tx: Tx) -> None:
+            require_family(marker.family, tx.family, "an enrolment")
             sha256 = digest_bytes(tx.record(EvidenceKind.ENROLMENT, identity, enrolment))
             key = {"guard_id": digest_bytes(identity)}
             carried = uuid.UUID(enrolment.target_uuid) if isinstance(enrolment, TargetEnrolment) else None
@@ -151,6 +154,7 @@ class CompositionActivationStore:
                     service_id=marker.service_id,
                     subject=enrolment.guard_subject(),
                     epoch=0,
+                    admitted=0,
                     owner_sha256=None,
                     **accepted,
                 )
@@ -195,11 +199,20 @@ class CompositionActivationStore:
         )
 
     def prepare(
-        self, request: ActivationRequest, release: Release, deployment: Deployment, observation: PhysicalObservation
+        self,
+        request: ActivationRequest,
+        release: Release,
+        deployment: Deployment,
+        observation: PhysicalObservation,
+        replaced: Sequence[str] = (),
     ) -> StoredActivation:
-        """Audit all originals, then reserve every guard of the request, in one transaction: PREPARED.
+        """Audit all originals, retire what is replaced, and reserve every guard, in one transaction: PREPARED.
 
         The number of statements does not depend on the ledger's history or the number of guards.
+
+        :param replaced: every activation of the environment that is PREPARED, ACTIVE or RETIRING, as the caller
+            compared them; they are compared again here, and retired, or all stay as they are.
+        :raises ActivationStale: others are there now: another deployer was first.
 
         :raises ActivationRefused: a guard is owned by another activation or its enrolment changed.
         :raises LedgerMismatch: the audit found originals that do not agree with their rows.
@@ -208,10 +221,12 @@ class CompositionActivationStore:
         mine = digest_bytes(sha256)
 
         def change(tx: Tx) -> None:
+            require_family(request.family, tx.family, "a release")
             tx.audit()
             tx.record(EvidenceKind.RELEASE, request.release_id, release)
             tx.record(EvidenceKind.DEPLOYMENT, request.deployment_id, deployment)
             tx.record(EvidenceKind.OBSERVATION, sha256, observation)
+            self._replace(tx, request, replaced)
             tx.insert(
                 activation,
                 activation_sha256=mine,
@@ -241,6 +256,64 @@ class CompositionActivationStore:
         self._ledger.write(change)
         return self.read_exact(sha256)
 
+    @staticmethod
+    def _replace(tx: Tx, request: ActivationRequest, replaced: Sequence[str]) -> None:
+        """Retire exactly what the caller compared; what was prepared and never current is cancelled."""
+        moving = (ActivationState.PREPARED, ActivationState.ACTIVE, ActivationState.RETIRING)
+        there = tx.connection.execute(
+            select(activation.c.activation_sha256, activation.c.state).where(
+                activation.c.environment == request.environment, activation.c.state.in_([int(s) for s in moving])
+            )
+        ).all()
+        states = {str(hexed(sha256)): ActivationState(state) for sha256, state in there}
+        current = [s for s, state in states.items() if state is not ActivationState.PREPARED]
+        if set(states) != set(replaced) or current not in ([], [request.previous_activation_sha256]):
+            raise ActivationStale(
+                f"another deployer changed what is current in environment {request.environment!r} meanwhile; this "
+                "one changed nothing. Look again"
+            )
+        if not replaced:
+            return
+        owners = [digest_bytes(sha256) for sha256 in replaced]
+        unresolved = tx.connection.execute(
+            select(attempt.c.attempt_sha256).where(
+                attempt.c.activation_sha256.in_(owners),
+                attempt.c.state.in_([int(AttemptState.RUNNING), int(AttemptState.COMMIT_UNKNOWN)]),
+            )
+        ).scalars()
+        refuse_unresolved([str(hexed(sha256)) for sha256 in unresolved])
+        for sha256, state in states.items():
+            key = {"activation_sha256": digest_bytes(sha256)}
+            steps = (
+                [ActivationState.RETIRED] if state is ActivationState.PREPARED else [*moving, ActivationState.RETIRED]
+            )
+            for after in (step for step in steps if step > state):
+                tx.move(activation, key, expect={"state": int(state)}, to={"state": int(after)})
+                state = after
+        for owner in owners:
+            owned = tx.connection.execute(select(guard.c.guard_id).where(guard.c.owner_sha256 == owner)).scalars()
+            rows = tx.rows(guard, "guard_id", [bytes(key) for key in owned])
+            tx.move_all(guard, rows, to={"owner_sha256": None}, expect={"owner_sha256": owner})
+
+    def while_prepared(self, activation_sha256: str, switch: Callable[[], None]) -> None:
+        """Call ``switch`` under the ledger lock, so that nobody retires the PREPARED or ACTIVE activation meanwhile.
+
+        :raises ActivationStale: another deployer retired it; ``switch`` was not called.
+        """
+
+        def change(tx: Tx) -> None:
+            row = tx.row(activation, activation_sha256=digest_bytes(activation_sha256))
+            state = None if row is None else ActivationState(row["state"])
+            if state not in (ActivationState.PREPARED, ActivationState.ACTIVE):
+                raise ActivationStale(
+                    f"activation {activation_sha256[7:19]} is {state.name if state else 'not there'}: another deployer "
+                    "was first; the pointer was not moved"
+                )
+            tx.verify()
+            switch()
+
+        self._ledger.write(change)
+
     def activate(self, activation_sha256: str) -> StoredActivation:
         """PREPARED -> ACTIVE: the activation becomes current in its environment."""
         return self._step(activation_sha256, ActivationState.PREPARED, ActivationState.ACTIVE)
@@ -253,9 +326,11 @@ class CompositionActivationStore:
         """RETIRING -> RETIRED and every guard free, epochs kept.
 
         :raises ActivationRefused: an attempt is RUNNING or COMMIT_UNKNOWN, or a gate is not CLOSED.
+        :raises LedgerMismatch: an attempt of it does not agree with its originals and proofs; nothing was freed.
         """
 
         def change(tx: Tx) -> None:
+            tx.audit(Audited(activation=digest_bytes(activation_sha256)))
             self._move(tx, activation_sha256, ActivationState.RETIRING, ActivationState.RETIRED)
             owner = digest_bytes(activation_sha256)
             owned = list(tx.connection.execute(select(guard.c.guard_id).where(guard.c.owner_sha256 == owner)).scalars())
@@ -346,6 +421,16 @@ class CompositionActivationStore:
             return [_activation(connection, row) for row in rows.all()]
 
         return self._ledger.read(query)
+
+
+def refuse_unresolved(attempts: Sequence[str]) -> None:
+    """:raises ActivationRefused: there are any."""
+    if attempts:
+        raise ActivationRefused(
+            f"{len(attempts)} attempts of the active release are not resolved; wait for them or settle them: "
+            + ", ".join(a[7:19] for a in attempts),
+            attempts=list(attempts),
+        )
 
 
 def _activation(connection: Connection, row: Any) -> StoredActivation:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, and_, select, true
 
 from airflow_provider_dpone.contracts.canonical import Document, digest_bytes, digest_of
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
-from airflow_provider_dpone.contracts.proofs import Adjudication, AttemptProof, Outcome, ProofAuthority, ProofKind
+from airflow_provider_dpone.contracts.proofs import Adjudication, Established, Mark, Outcome
 from airflow_provider_dpone.contracts.states import (
     TERMINAL_ATTEMPTS,
     ActivationState,
     AttemptState,
-    Connector,
     DispatchState,
     GateState,
 )
@@ -31,6 +30,9 @@ from airflow_provider_dpone.errors import (
     ReleaseChanging,
 )
 from airflow_provider_dpone.ledger.authority import Clock, admit_under_grant, utc_clock
+from airflow_provider_dpone.ledger.dialects.base import Audited
+from airflow_provider_dpone.ledger.journal import raise_fenced
+from airflow_provider_dpone.ledger.outcomes import establish, protect, select_outcome
 from airflow_provider_dpone.ledger.schema import (
     EvidenceKind,
     activation,
@@ -41,7 +43,7 @@ from airflow_provider_dpone.ledger.schema import (
     guard,
     principal,
 )
-from airflow_provider_dpone.ledger.transaction import Ledger, Row, Tx, hexed
+from airflow_provider_dpone.ledger.transaction import Ledger, Row, Tx, hexed, require_family
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,19 @@ class CompositionAttemptStore:
         :raises GuardHeld: another attempt is RUNNING or COMMIT_UNKNOWN on a guard.
         :raises ActivationMissing: the activation is not ACTIVE, or does not contain the workload as pinned.
         :raises GrantMissing: the environment's trust policy demands a grant and none admits this attempt.
+        :raises FamilyForeign: the identity is of another family than the ledger.
+        :raises LedgerMismatch: an earlier attempt on a guard does not agree with its originals and proofs.
         """
         sha256 = identity.digest()
 
         def change(tx: Tx) -> None:
             environment = self._check_activation(tx, identity)
             admission = admit_under_grant(tx, identity, environment, self._clock())
+            guards = {
+                held.guard_id: tx.row(guard, guard_id=digest_bytes(held.guard_id)) for held in identity.guard_epochs
+            }
             for held in identity.guard_epochs:
-                row = tx.row(guard, guard_id=digest_bytes(held.guard_id))
+                row = guards[held.guard_id]
                 if (
                     row is None
                     or row["epoch"] != held.epoch
@@ -110,6 +117,7 @@ class CompositionAttemptStore:
             for other in self._rows(tx.connection, *_of_task(*identity.coordinates.task())):
                 if identity.coordinates.superseded_by(other.identity.coordinates):
                     raise Fenced("a later instance of this task was admitted; this one stops here")
+            tx.audit(Audited(guards=tuple(key for key in map(digest_bytes, guards))))
             tx.insert(
                 attempt,
                 attempt_sha256=digest_bytes(sha256),
@@ -127,13 +135,17 @@ class CompositionAttemptStore:
                 fenced=False,
                 acknowledged=False,
             )
-            for held in identity.guard_epochs:
+            for guard_id, row in guards.items():
+                assert row is not None
+                count, key = row["admitted"], {"guard_id": digest_bytes(guard_id)}
+                tx.move(guard, key, expect={"admitted": count}, to={"admitted": count + 1})
                 tx.insert(
                     attempt_guard,
                     attempt_sha256=digest_bytes(sha256),
                     activation_sha256=digest_bytes(identity.activation_sha256),
-                    guard_id=digest_bytes(held.guard_id),
-                    epoch=held.epoch,
+                    guard_id=digest_bytes(guard_id),
+                    epoch=row["epoch"],
+                    ordinal=count + 1,
                     is_open=True,
                 )
             if admission is not None:
@@ -158,13 +170,16 @@ class CompositionAttemptStore:
     @staticmethod
     def _check_activation(tx: Tx, identity: CompositionAttemptIdentity) -> str:
         """The environment of the activation the attempt is admitted under."""
+        require_family(identity.family, tx.family, "an attempt")
         row = tx.row(activation, activation_sha256=digest_bytes(identity.activation_sha256))
         if row is None or row["state"] != int(ActivationState.ACTIVE):
             raise ReleaseChanging("the release of this task is not ACTIVE any more")
         if digest_of(row["document"]) != identity.activation_sha256:
             raise DocumentInvalid("an activation's bytes do not match its key")
         # the digest proves them to be the very bytes that were parsed strictly when the activation was prepared
-        found = [w for w in json.loads(row["document"])["workloads"] if w["workload_id"] == identity.workload_id]
+        request = json.loads(row["document"])
+        require_family(identity.family, request["family"], "an attempt")
+        found = [w for w in request["workloads"] if w["workload_id"] == identity.workload_id]
         if not found:
             raise ActivationMissing(f"{identity.workload_id} is not in the active release")
         pinned = [found[0][name] for name in ("pack_sha256", "cell", "constituent", "guard_id")]
@@ -236,21 +251,28 @@ class CompositionAttemptStore:
 
     def fence(self, attempt_sha256: str) -> None:
         """From here on the database refuses every principal, READY, dispatch, claim and publication of it."""
-
-        def change(tx: Tx) -> None:
-            row = tx.row(attempt, attempt_sha256=digest_bytes(attempt_sha256))
-            if row is not None and not row["fenced"]:
-                tx.move(attempt, {"attempt_sha256": digest_bytes(attempt_sha256)}, expect={}, to={"fenced": True})
-
-        self._ledger.write(change)
+        open_states = (AttemptState.RUNNING, AttemptState.COMMIT_UNKNOWN)
+        self._mark(attempt_sha256, "fenced", EvidenceKind.FENCE, open_states)
 
     def acknowledge(self, attempt_sha256: str) -> None:
         """Record that the scheduler accepted the success of this try; a later retry may not reuse it."""
+        self._mark(attempt_sha256, "acknowledged", EvidenceKind.ACKNOWLEDGEMENT, (AttemptState.SUCCEEDED,))
+
+    def _mark(
+        self,
+        attempt_sha256: str,
+        mark: Literal["fenced", "acknowledged"],
+        kind: EvidenceKind,
+        states: Sequence[AttemptState],
+    ) -> None:
+        """Set a flag together with its original; an attempt in another state is left as it is."""
 
         def change(tx: Tx) -> None:
-            row = tx.row(attempt, attempt_sha256=digest_bytes(attempt_sha256))
-            if row is not None and not row["acknowledged"] and row["state"] == int(AttemptState.SUCCEEDED):
-                tx.move(attempt, {"attempt_sha256": digest_bytes(attempt_sha256)}, expect={}, to={"acknowledged": True})
+            key = {"attempt_sha256": digest_bytes(attempt_sha256)}
+            row = tx.row(attempt, **key)
+            if row is not None and not row[mark] and AttemptState(row["state"]) in states:
+                tx.record(kind, attempt_sha256, Mark(attempt_sha256=attempt_sha256, mark=mark))
+                tx.move(attempt, key, expect={"state": row["state"]}, to={mark: True})
 
         self._ledger.write(change)
 
@@ -262,68 +284,67 @@ class CompositionAttemptStore:
         if stored.state is not AttemptState.RUNNING:
             raise Fenced(f"this attempt is {stored.state.name}; it stops here and changes nothing more")
 
-    def finalize(self, attempt_sha256: str, outcome: Outcome, receipt: Document | None = None) -> StoredAttempt:
-        """RUNNING -> the outcome's state, with its proofs. SUCCEEDED and FAILED also release the guards.
+    # --- the end of an attempt; see ledger/outcomes.py ---
 
-        :raises LedgerRule: a gate, dispatch or publication is still unresolved, or proofs are incomplete.
+    def protect_outcome(
+        self,
+        attempt_sha256: str,
+        outcome: Outcome,
+        receipt: Document | None = None,
+        adjudication: Adjudication | None = None,
+    ) -> str:
+        """Keep how an attempt ended and what that rests on, bound to its journal; the digest of that OUTCOME proof.
+
+        It decides nothing until :meth:`finalize` or :meth:`reconcile_unknown` selects it.
         """
-        return self._resolve(attempt_sha256, AttemptState.RUNNING, outcome, receipt)
+        return self._ledger.write(lambda tx: protect(tx, attempt_sha256, (outcome, receipt, adjudication)))
+
+    def finalize(self, attempt_sha256: str, *, state: AttemptState, outcome_evidence_sha256: str) -> StoredAttempt:
+        """RUNNING -> ``state``, with a protected outcome. SUCCEEDED and FAILED also release the guards.
+
+        :param outcome_evidence_sha256: digest of the OUTCOME proof; its inner ``evidence_sha256`` names what its
+            producer saw.
+        :raises LedgerRule: the proof is not of this attempt and state, or SUCCEEDED has no receipt of the work; a gate,
+            dispatch or publication is still unresolved.
+        """
+        before = AttemptState.RUNNING
+        return self._ended(lambda tx: select_outcome(tx, attempt_sha256, before, state, outcome_evidence_sha256))
 
     def reconcile_unknown(
-        self, attempt_sha256: str, outcome: Outcome, adjudication: Adjudication | None = None
+        self, attempt_sha256: str, *, state: AttemptState, outcome_evidence_sha256: str
     ) -> StoredAttempt:
-        """COMMIT_UNKNOWN -> SUCCEEDED or FAILED, by a new observation or an administrator's adjudication."""
-        return self._resolve(attempt_sha256, AttemptState.COMMIT_UNKNOWN, outcome, None, adjudication)
+        """COMMIT_UNKNOWN -> SUCCEEDED or FAILED, by a new observation or an administrator's adjudication.
 
-    def _resolve(
+        :raises LedgerRule: as :meth:`finalize`.
+        """
+        before = AttemptState.COMMIT_UNKNOWN
+        return self._ended(lambda tx: select_outcome(tx, attempt_sha256, before, state, outcome_evidence_sha256))
+
+    def end(
         self,
         attempt_sha256: str,
         before: AttemptState,
         outcome: Outcome,
-        receipt: Document | None,
+        receipt: Document | None = None,
         adjudication: Adjudication | None = None,
     ) -> StoredAttempt:
-        key = {"attempt_sha256": digest_bytes(attempt_sha256)}
+        """Protect an outcome and select it, in one transaction."""
 
-        def change(tx: Tx) -> StoredAttempt:
-            stored = self._rows(tx.connection, attempt.c.attempt_sha256 == key["attempt_sha256"])[0]
-            journal = tx.connection.execute(
-                select(principal).where(principal.c.attempt_sha256 == key["attempt_sha256"])
-            ).mappings()
-            rows = [dict(row) for row in journal]
-            outcome_sha = tx.record(EvidenceKind.OUTCOME, attempt_sha256, outcome)
-            if adjudication is not None:
-                tx.record(EvidenceKind.ADJUDICATION, attempt_sha256, adjudication)
-            if receipt is not None:
-                tx.record(EvidenceKind.RECEIPT, attempt_sha256, receipt)
-            proof = _proof(stored, rows, ProofKind.OUTCOME, (outcome_sha,), outcome.state)
-            to: Row = {
-                "state": int(outcome.state),
-                "outcome_sha256": digest_bytes(tx.record(EvidenceKind.PROOF, attempt_sha256, proof)),
-            }
-            if outcome.state in TERMINAL_ATTEMPTS:
-                for kind, column, original in (
-                    (ProofKind.CLOSED_GATES, "closed_sha256", "closure_sha256"),
-                    (ProofKind.QUIESCENCE, "quiescence_sha256", "quiescence_sha256"),
-                ):
-                    if any(row[original] is None for row in rows):
-                        raise LedgerRule("a gate of this attempt is not closed", rule="attempt_open_gates")
-                    shas = tuple(sorted({str(hexed(row[original])) for row in rows}))
-                    document = _proof(stored, rows, kind, shas, None)
-                    to[column] = digest_bytes(tx.record(EvidenceKind.PROOF, attempt_sha256, document))
-            tx.move(attempt, key, expect={"state": int(before)}, to=to)
-            ended = tx.row(attempt, **key)
-            if outcome.state in TERMINAL_ATTEMPTS:
-                for held in stored.identity.guard_epochs:
-                    tx.move(
-                        attempt_guard,
-                        {**key, "guard_id": digest_bytes(held.guard_id)},
-                        expect={"is_open": True},
-                        to={"is_open": False},
-                    )
-            return _stored(ended)
+        def change(tx: Tx) -> Row:
+            proof = protect(tx, attempt_sha256, (outcome, receipt, adjudication))
+            return select_outcome(tx, attempt_sha256, before, outcome.state, proof)
 
-        return self._ledger.write(change)
+        return self._ended(change)
+
+    def establish(self, signed: Established) -> StoredAttempt:
+        """End an attempt whose gates cannot be closed as COMMIT_UNKNOWN, by an administrator's document.
+
+        :raises LedgerRule: the caller is no administrator, or the attempt or its gates moved meanwhile.
+        """
+        return self._ended(lambda tx: establish(tx, signed))
+
+    def _ended(self, change: Callable[[Tx], Row]) -> StoredAttempt:
+        return self._ledger.write(lambda tx: _stored(change(tx)))
 
     def originals(self, subject: str, kind: EvidenceKind) -> list[bytes]:
         """Complete original documents about a subject, oldest first."""
@@ -339,8 +360,15 @@ class CompositionAttemptStore:
         return [document for document, _ in found]
 
     def record(self, subject: str, *documents: tuple[EvidenceKind, Document]) -> list[str]:
-        """Keep evidence documents about a subject, in one transaction, read back; their digests in order."""
-        return self._ledger.write(lambda tx: [tx.record(kind, subject, document) for kind, document in documents])
+        """Keep evidence documents about a subject, in one transaction, read back; their digests in order.
+
+        :raises Fenced: they are findings of an attempt that may not act any more.
+        """
+        try:
+            return self._ledger.write(lambda tx: [tx.record(kind, subject, document) for kind, document in documents])
+        except LedgerRule as error:
+            raise_fenced(error)
+            raise
 
 
 def _ended_on(guard_id: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
@@ -351,31 +379,6 @@ def _ended_on(guard_id: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
 def _of_task(dag_id: str, run_id: str, task_id: str, map_index: int) -> tuple[Any, ...]:
     found = attempt.c.dag_id == dag_id, attempt.c.run_id == run_id, attempt.c.task_id == task_id
     return (*found, attempt.c.map_index == map_index)
-
-
-def _proof(
-    stored: StoredAttempt,
-    rows: list[Row],
-    kind: ProofKind,
-    evidence_sha256: tuple[str, ...],
-    state: AttemptState | None,
-) -> AttemptProof:
-    guards = "\n".join(f"{g.guard_id} {g.epoch}" for g in stored.identity.guard_epochs)
-    return AttemptProof(
-        family=stored.identity.family,
-        kind=kind,
-        attempt_sha256=stored.sha256,
-        activation_sha256=stored.identity.activation_sha256,
-        guard_epochs_sha256=digest_of(guards.encode()),
-        authorities=tuple(
-            sorted(
-                ProofAuthority(connector=Connector(r["connector"]), service_id=r["service_id"], name=r["name"])
-                for r in rows
-            )
-        ),
-        evidence_sha256=evidence_sha256,
-        outcome_state=state,
-    )
 
 
 def open_gates(connection: Connection) -> int:

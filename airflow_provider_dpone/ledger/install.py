@@ -60,7 +60,7 @@ def provision(
     :raises LedgerExists: the ledger has an identity already.
     """
     with _administrator(connect, dialect) as connection:
-        if dialect.begin(connection) is not None:
+        if dialect.begin(connection).pins is not None:
             raise LedgerExists("this ledger has its identity already; it is given once")
         return _provision(connection, dialect, family, runtime_role, provisioner_role, service_id)
 
@@ -88,7 +88,7 @@ def _provision(
     provisioning = [] if provisioner_role is None else dialect.provisioner_grants(provisioner_role)
     for statement in [*dialect.grants(runtime_role), *provisioning]:
         connection.exec_driver_sql(statement)
-    dialect.begin(connection)
+    session = dialect.begin(connection)
     dialect.lock(connection)
     connection.execute(
         insert(ledger_meta).values(
@@ -96,6 +96,7 @@ def _provision(
             schema_version=SCHEMA_VERSION,
             service_id=service_id,
             family=str(family),
+            incarnation=session.here,
             layout_sha256=dialect.layout(connection),
         )
     )

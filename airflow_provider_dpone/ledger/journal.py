@@ -20,6 +20,7 @@ _FENCED_RULES = {
     "attempt_not_running",
     "guards_not_open",
     "dispatch_gate_not_ready",
+    "evidence_not_acting",
     "dispatch_changed",  # only whoever settles the attempt moves a claimed dispatch of ours
 }
 _SETTLED = "this attempt was settled by a later try, the reaper or `dpone-airflow reconcile`; it stops here"

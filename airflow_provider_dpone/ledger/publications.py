@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from airflow_provider_dpone.contracts.canonical import digest_bytes, digest_of
+from airflow_provider_dpone.contracts.columns import TableAggregates
 from airflow_provider_dpone.contracts.publication import GenerationRecord, PublicationRecord, SnapshotIntent
 from airflow_provider_dpone.contracts.states import PublicationState
 from airflow_provider_dpone.errors import (
@@ -124,6 +125,11 @@ class LedgerPublicationStore:
         """The sealed generation record under its digest."""
         raw = self._ledger.read(lambda c: _document(c, digest_bytes(generation_sha256)))
         return GenerationRecord.parse(raw)
+
+    def aggregates(self, aggregates_sha256: str) -> TableAggregates:
+        """The aggregates under their digest, on which the reconciliation of a generation rests."""
+        raw = self._ledger.read(lambda c: _document(c, digest_bytes(aggregates_sha256)))
+        return TableAggregates.parse(raw)
 
     def _select(self, where: Any) -> list[StoredPublication]:
         def query(connection: Connection) -> list[StoredPublication]:

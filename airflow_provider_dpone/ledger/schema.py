@@ -77,6 +77,10 @@ class EvidenceKind(IntEnum):
     GRANT_BUNDLE = 24
     MEMBERSHIP = 25
     ADMISSION = 26
+    FENCE = 27
+    ACKNOWLEDGEMENT = 28
+    ESTABLISHED = 29
+    ADOPTION = 30
 
 
 #: Constraints are named, and as PostgreSQL would name them, so that a refusal says the same on both databases.
@@ -125,6 +129,7 @@ ledger_meta = Table(
     Column("schema_version", Integer, nullable=False),
     Column("service_id", Uuid, nullable=False),
     Column("family", _text(16), nullable=False),
+    Column("incarnation", _text(256), nullable=False),
     _digest("layout_sha256"),
 )
 
@@ -168,9 +173,10 @@ guard = Table(
     _digest("enrolment_sha256", ForeignKey(evidence.c.evidence_sha256)),
     Column("target_uuid", Uuid, nullable=True),
     Column("epoch", BigInteger, nullable=False),
+    Column("admitted", BigInteger, nullable=False),
     _digest("owner_sha256", ForeignKey(activation.c.activation_sha256), nullable=True),
     UniqueConstraint("connector", "service_id", "subject", name="uq_guard_subject"),
-    CheckConstraint("epoch >= 0 AND (owner_sha256 IS NULL OR epoch > 0)", name="ck_guard_epoch"),
+    CheckConstraint("epoch >= 0 AND admitted >= 0 AND (owner_sha256 IS NULL OR epoch > 0)", name="ck_guard_epoch"),
     CheckConstraint("target_uuid IS NOT NULL OR connector <> 'clickhouse'", name="ck_guard_target"),
 )
 
@@ -218,7 +224,9 @@ attempt_guard = Table(
     _digest("activation_sha256"),
     _digest("guard_id", primary_key=True),
     Column("epoch", BigInteger, nullable=False),
+    Column("ordinal", BigInteger, nullable=False),
     Column("is_open", Boolean, nullable=False),
+    UniqueConstraint("guard_id", "ordinal", name="uq_attempt_guard_ordinal"),
     ForeignKeyConstraint(
         ["attempt_sha256", "activation_sha256"],
         [attempt.c.attempt_sha256, attempt.c.activation_sha256],
@@ -229,7 +237,6 @@ attempt_guard = Table(
         [activation_guard.c.activation_sha256, activation_guard.c.guard_id, activation_guard.c.epoch],
         name="fk_attempt_guard_epoch",
     ),
-    Index("ix_attempt_guard_guard", "guard_id"),
 )
 Index(
     "uq_attempt_guard_open",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -16,15 +17,18 @@ from sqlalchemy import Connection, Insert, RowMapping, Table, Update, and_, inse
 from sqlalchemy.exc import DBAPIError
 
 from airflow_provider_dpone.contracts.canonical import Document, digest_bytes, digest_of
+from airflow_provider_dpone.contracts.states import Family
 from airflow_provider_dpone.errors import (
     CommitUnknown,
+    FamilyForeign,
     LedgerBusy,
     LedgerMismatch,
     LedgerRule,
     LedgerUnavailable,
 )
-from airflow_provider_dpone.ledger.dialects.base import Dialect, Failure, Fault, Pins
-from airflow_provider_dpone.ledger.schema import SCHEMA_VERSION, EvidenceKind, evidence
+from airflow_provider_dpone.ledger.dialects.base import EVERYTHING, Audited, Dialect, Failure, Fault, Pins, Session
+from airflow_provider_dpone.ledger.schema import SCHEMA_VERSION, EvidenceKind, evidence, ledger_meta
+from airflow_provider_dpone.waiting import LEDGER, opening
 
 _BUSY: Final = "another ledger transaction held the lock too long; nothing changed"
 
@@ -51,10 +55,13 @@ class Tx:
         connection: Connection,
         *,
         returning: bool,
-        audit: Callable[[Connection], list[str]],
+        audit: Callable[[Connection, Audited], list[str]],
         verify: Callable[[], None],
+        family: str,
     ) -> None:
         self.connection = connection
+        self.family = family
+        """Authority family of the ledger."""
         self.verify = verify
         """Raises :class:`LedgerMismatch` when this is not the very transaction that took the ledger lock alone."""
         self._audit = audit
@@ -113,12 +120,12 @@ class Tx:
         keys = [{column.name: row[column.name] for column in table.primary_key} for row in rows]
         self._note_all(table, keys, [None] * len(keys))
 
-    def audit(self) -> None:
-        """Compare every original with its digest and its row, and every ended attempt with its proofs.
+    def audit(self, looked_at: Audited = EVERYTHING) -> None:
+        """Compare originals with their digests and rows, and attempts with their proofs, in one statement.
 
         :raises LedgerMismatch: names what does not agree; nothing may rest on this ledger until a person looked.
         """
-        found = self._audit(self.connection)
+        found = self._audit(self.connection, looked_at)
         if found:
             raise LedgerMismatch(
                 f"{len(found)} originals of the ledger do not agree with their rows or proofs: {'; '.join(found[:5])}; "
@@ -213,6 +220,15 @@ def _plain_row(found: RowMapping) -> Row:
     }
 
 
+def require_family(given: str, ledger: str, what: str) -> None:
+    """Authority is never converted: production is admitted by a production ledger alone, and the other way round.
+
+    :raises FamilyForeign: it is of another family.
+    """
+    if given != ledger:
+        raise FamilyForeign(f"{what} of family {given} is nothing a ledger or release of family {ledger} can admit")
+
+
 def hexed(raw: bytes | None) -> str | None:
     """``sha256:...`` of 32 stored bytes; None stays None."""
     return None if raw is None else "sha256:" + bytes(raw).hex()
@@ -226,35 +242,40 @@ class Ledger:
     :param expected_service_id: the installation this caller is pinned to; None accepts the one that is there.
     """
 
+    longest: float = LEDGER
+    """Seconds one transaction may take before its connection counts as lost."""
+
     def __init__(
         self, connect: Callable[[], Any], dialect: Dialect, expected_service_id: uuid.UUID | None = None
     ) -> None:
         self.dialect = dialect
         self._engine = dialect.engine(connect)
         self._expected = expected_service_id
+        self._tolerated: frozenset[str] = frozenset()
         self.family: str = ""
         self.service_id: uuid.UUID | None = expected_service_id
 
     @contextmanager
-    def _transaction(self, *, lock: bool, layout: bool) -> Iterator[tuple[Connection, str]]:
-        """A fresh connection with an open, pinned transaction.
+    def _transaction(self, *, lock: bool) -> Iterator[tuple[Connection, str]]:
+        """A fresh connection with an open transaction of the pinned ledger, whose schema is as it was installed.
 
         :param lock: take the ledger lock, and so wait for every commit under way.
-        :param layout: compare the fingerprint of the installed schema, as before every write.
         """
         try:
-            connection = self._engine.connect()
+            with opening() as line:
+                connection = self._engine.connect()
         except DBAPIError as error:
             self._raise(error)
         try:
-            connection.begin()
-            pins = self._pinned(self.dialect.begin(connection))
-            if layout and pins.layout != self.dialect.layout(connection):
-                raise LedgerMismatch(
-                    "tables, rules or grants of the ledger were altered after installation; see the docs"
-                )
-            identity = self.dialect.lock(connection) if lock else ""
-            yield connection, identity
+            with line.within(self.longest):  # each statement has far less on the server; this ends a silent peer
+                connection.begin()
+                session = self.dialect.begin(connection)
+                pins = self._pinned(session)
+                if "layout" not in self._tolerated and pins.layout != self.dialect.layout(connection):
+                    raise LedgerMismatch(
+                        "tables, rules, owners or grants of the ledger were altered after installation; see the docs"
+                    )
+                yield connection, self.dialect.lock(connection) if lock else session.transaction
         except DBAPIError as error:
             self._raise(error)
         except Fault as fault:
@@ -265,35 +286,85 @@ class Ledger:
             connection.invalidate()
             connection.close()
 
-    def _pinned(self, pins: Pins | None) -> Pins:
+    def _pinned(self, session: Session) -> Pins:
+        pins = session.pins
         if pins is None:
             raise LedgerMismatch("the control database carries no installed ledger; run `dpone-airflow ledger install`")
         if pins.schema_version != SCHEMA_VERSION:
             raise LedgerMismatch(f"ledger schema version is {pins.schema_version}, not {SCHEMA_VERSION}")
+        if self._expected is None and pins.family == Family.PRODUCTION:
+            raise LedgerMismatch(
+                f"this is the production ledger {pins.service_id}, and its connection does not pin it; put "
+                f'{{"service_id": "{pins.service_id}"}} into the extra of the control connection'
+            )
         if self._expected is not None and pins.service_id != self._expected:
             raise LedgerMismatch(f"ledger service id is {pins.service_id}, not the pinned {self._expected}")
+        if session.legacy:
+            raise LedgerMismatch(
+                f"the control database has {', '.join(sorted(session.legacy))}, which the earlier system writes; "
+                "nothing is admitted beside it. Move it to another database, or drop it"
+            )
+        if session.here != pins.incarnation and "incarnation" not in self._tolerated:
+            raise LedgerMismatch(
+                "this database is not the one the ledger was installed in: it is a copy or a restored one, and the "
+                "original may still be at work. Nothing is read or written here. When the original never runs again, "
+                "its administrator says so with `dpone-airflow ledger adopt --statement ...`",
+                installed_in=pins.incarnation,
+                here=session.here,
+            )
         self._expected = self.service_id = pins.service_id
         self.family = pins.family
         return pins
 
     def read(self, query: Callable[[Connection], T]) -> T:
-        """Run a reading function on a fresh, pinned connection."""
-        with self._transaction(lock=False, layout=False) as (connection, _):
-            return query(connection)
+        """Run a reading function on a fresh, pinned connection, in one transaction that is the same afterwards."""
+        with self._transaction(lock=False) as (connection, identity):
+            result = query(connection)
+            self._require_same(connection, identity)
+            return result
 
-    def verify_layout(self) -> None:
-        """Compare the installed schema with its fingerprint, as before every write.
-
-        :raises LedgerMismatch: it was altered after installation.
-        """
-        with self._transaction(lock=False, layout=True):
-            pass
+    def _require_same(self, connection: Connection, identity: str) -> None:
+        if self.dialect.reading_id(connection) != identity:
+            raise LedgerMismatch("the ledger transaction was replaced while it was read")
 
     @contextmanager
     def together(self) -> Iterator[Ledger]:
         """Several reads on one fresh, pinned connection: a ledger that reads there and cannot write."""
-        with self._transaction(lock=False, layout=False) as (connection, _):
-            yield _OneConnection(self, connection)
+        with self._transaction(lock=False) as (connection, identity):
+            yield _OneConnection(self, connection, identity)
+
+    def as_it_is(self) -> Ledger:
+        """The same ledger for a person who looks at it: it is read although its schema was altered or it is a copy."""
+        return self._tolerating("layout", "incarnation")
+
+    def _tolerating(self, *what: str) -> Ledger:
+        other = copy(self)
+        other._tolerated = frozenset(what)
+        return other
+
+    def adopt(self, signed: Callable[[str, str], Document]) -> Document:
+        """Make the database this is the ledger's from now on, for good and on record (administrator).
+
+        :param signed: the adoption's document, given where the ledger was installed and where this is.
+        :raises LedgerRule: the caller is no administrator. :raises LedgerMismatch: there is nothing to adopt.
+        """
+        moved: list[Document] = []
+
+        def change(tx: Tx) -> None:
+            session = self.dialect.begin(tx.connection)
+            if session.pins is None or session.pins.incarnation == session.here:
+                raise LedgerMismatch("this database is where the ledger was installed; there is nothing to adopt")
+            document = signed(session.pins.incarnation, session.here)
+            tx.record(EvidenceKind.ADOPTION, digest_of(session.here.encode()), document)
+            before = {"incarnation": session.pins.incarnation}
+            tx.move(ledger_meta, {"one": 1}, expect=before, to={"incarnation": session.here})
+            moved.append(document)
+
+        other = self._tolerating("incarnation")
+        other.read(lambda connection: None)
+        self.service_id, self.family = other.service_id, other.family
+        other.write(change)
+        return moved[0]
 
     def write(self, change: Callable[[Tx], T]) -> T:
         """Run ``change`` in one locked transaction, commit it, and read every touched row back.
@@ -304,12 +375,13 @@ class Ledger:
         :raises CommitUnknown: the commit is in doubt and so is its read-back; nothing may rest on it.
         """
         lost: BaseException | None = None
-        with self._transaction(lock=True, layout=True) as (connection, identity):
+        with self._transaction(lock=True) as (connection, identity):
             tx = Tx(
                 connection,
                 returning=self.dialect.returning,
                 audit=self.dialect.audit,
                 verify=lambda: self._verify(connection, identity),
+                family=self.family,
             )
             result = change(tx)
             tx.verify()
@@ -338,7 +410,7 @@ class Ledger:
     def _read_back(self, tx: Tx, lost: BaseException | None) -> None:
         """Compare every touched row, on another connection; after a lost answer only once the commit has ended."""
         try:
-            with self._transaction(lock=lost is not None, layout=False) as (connection, _):
+            with self._transaction(lock=lost is not None) as (connection, _):
                 found = _read_back_rows(connection, list(tx.touched.values()))
         except (LedgerBusy, LedgerUnavailable, LedgerMismatch, LedgerRule) as error:
             raise CommitUnknown("a ledger commit could not be read back; it is settled by the next try") from error
@@ -374,12 +446,14 @@ class Ledger:
 class _OneConnection(Ledger):
     """See :meth:`Ledger.together`; errors of the database leave through the block that opened it."""
 
-    def __init__(self, ledger: Ledger, connection: Connection) -> None:
+    def __init__(self, ledger: Ledger, connection: Connection, identity: str) -> None:
         self.dialect, self.family, self.service_id = ledger.dialect, ledger.family, ledger.service_id
-        self._connection = connection
+        self._connection, self._identity = connection, identity
 
     def read(self, query: Callable[[Connection], T]) -> T:
-        return query(self._connection)
+        result = query(self._connection)
+        self._require_same(self._connection, self._identity)
+        return result
 
     @contextmanager
     def together(self) -> Iterator[Ledger]:

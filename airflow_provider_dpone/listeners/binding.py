@@ -7,6 +7,7 @@ imported in every Airflow process and therefore imports nothing heavy.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ class _Bound:
 _bound: _Bound | None = None
 #: (control_conn_id, attempt digest) of what this process ended SUCCEEDED, for the success hook.
 _finished: tuple[str, str] | None = None
+#: What this process says after Airflow has logged its failure.
+_said_last: str | None = None
 
 
 def bound_coordinates() -> TaskCoordinates:
@@ -45,7 +48,13 @@ def bound_coordinates() -> TaskCoordinates:
             "this operator runs only inside an Airflow task with the provider's listener loaded; "
             "`airflow plugins` must show `dpone`"
         )
-    return TaskCoordinates(**vars(_bound))
+    try:
+        return TaskCoordinates(**vars(_bound))
+    except ValueError:
+        raise InstanceUnbound(
+            f"{_bound.dag_id}.{_bound.task_id} runs without a task instance of its own, as `airflow tasks test` does "
+            "it; use `airflow dags test`, or trigger the DAG"
+        ) from None
 
 
 def remember_success(control_conn_id: str, attempt_sha256: str) -> None:
@@ -54,11 +63,17 @@ def remember_success(control_conn_id: str, attempt_sha256: str) -> None:
     _finished = (control_conn_id, attempt_sha256)
 
 
+def remember_failure(text: str) -> None:
+    """Let the failure hook end the task's log with what a person needs to know."""
+    global _said_last
+    _said_last = text
+
+
 @hookimpl
 def on_task_instance_running(previous_state: Any, task_instance: Any) -> None:
     """Bind (again) the instance that is about to run in this process."""
-    global _bound, _finished
-    _finished = None
+    global _bound, _finished, _said_last
+    _finished = _said_last = None
     _bound = _Bound(
         dag_id=task_instance.dag_id,
         run_id=task_instance.run_id,
@@ -80,3 +95,10 @@ def on_task_instance_success(previous_state: Any, task_instance: Any) -> None:
 
     control_conn_id, attempt_sha256 = _finished
     CompositionAttemptStore(DponeControlHook(control_conn_id).ledger()).acknowledge(attempt_sha256)
+
+
+@hookimpl
+def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any) -> None:
+    """Say what happened, what is true and what to do: the last words of the task's log, below Airflow's trace."""
+    if _said_last is not None and _bound is not None and str(task_instance.id) == _bound.task_instance_id:
+        logging.getLogger(__name__).error("%s", _said_last)

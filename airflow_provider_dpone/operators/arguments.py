@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
-from airflow_provider_dpone.engines.postgres.catalog import parse_relation
+from airflow_provider_dpone.contracts.naming import parse_relation
 from airflow_provider_dpone.errors import DeclarationInvalid, DponeError, LimitsInvalid
 
 _ENVIRONMENT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

@@ -1,5 +1,8 @@
 """What all operators of this provider share: literal declarations, the stop flag, waiting without a slot, errors.
 
+Every DAG file that uses an operator imports this when it is parsed, so drivers and the machinery of attempts are
+imported where a task needs them.
+
 ``on_kill`` runs in a signal handler and takes rights away on the server only; the unwinding ``execute`` writes the
 ledger. Airflow may let ``execute`` go on after ``on_kill``, so every step asks the stop flag first.
 """
@@ -10,29 +13,36 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_dpone.attempts.steps import StopFlag
-from airflow_provider_dpone.attempts.world import World
-from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.naming import split_table
-from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DponeError, GuardHeld
-from airflow_provider_dpone.hooks.control import DponeControlHook
-from airflow_provider_dpone.hooks.targets import world_behind
-from airflow_provider_dpone.listeners.binding import bound_coordinates
+from airflow_provider_dpone.listeners.binding import bound_coordinates, remember_failure
 from airflow_provider_dpone.operators import arguments
-from airflow_provider_dpone.triggers.guard import GuardTrigger
-from airflow_provider_dpone.triggers.scheduler import finished
+from airflow_provider_dpone.operators.failing import NOTHING_RESERVED, block
+
+if TYPE_CHECKING:
+    from airflow_provider_dpone.attempts.world import World
+    from airflow_provider_dpone.contracts.identity import TaskCoordinates
+    from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 
 
 class Cell(Protocol):
     """A running attempt that can be stopped from outside."""
 
     def kill(self) -> None: ...
+
+
+@runtime_checkable
+class HasStanding(Protocol):
+    """An attempt that can say what became of it."""
+
+    @property
+    def standing(self) -> str: ...
 
 
 class WorkloadOperator(BaseOperator):
@@ -119,17 +129,26 @@ class WorkloadOperator(BaseOperator):
         except GuardHeld as held:
             self._wait(held, waiting_since)
         except DponeError as error:
+            remember_failure(block(error, self._standing()))
             if error.retryable or self._stop.is_set():  # stopped: then that is what failed it
-                raise
+                raise error.with_traceback(None) from None  # traces of drivers would bury it
             self.log.debug("refused here", exc_info=True)
             raise AirflowFailException(str(error)) from None  # the message says all; a trace would bury it
 
+    def _standing(self) -> str:
+        """What is true of the attempt and its target now, in words."""
+        cell = self._cell
+        return cell.standing if isinstance(cell, HasStanding) else NOTHING_RESERVED
+
     def _wait(self, held: GuardHeld, waiting_since: datetime) -> None:
+        from airflow_provider_dpone.triggers.guard import GuardTrigger
+
         details = held.details
         if "attempt" not in details:
             raise held
         waited = datetime.now(UTC) - waiting_since
         if waited > self.guard_wait:
+            remember_failure(block(held, NOTHING_RESERVED))
             raise AirflowFailException(f"{held} for longer than {self.guard_wait}; a person must look") from None
         self.log.info(
             "%s, since %s, for at most %s", held, waiting_since.isoformat(timespec="seconds"), self.guard_wait
@@ -147,6 +166,9 @@ class WorkloadOperator(BaseOperator):
 
     def world(self) -> World[Any]:
         """Ledger and target behind the connections."""
+        from airflow_provider_dpone.hooks.control import DponeControlHook
+        from airflow_provider_dpone.hooks.targets import world_behind
+
         return world_behind(DponeControlHook(self.control_conn_id).ledger(), self.target_conn_id, self._stop.check)
 
     def workload_id(self, coordinates: TaskCoordinates) -> str:
@@ -156,6 +178,8 @@ class WorkloadOperator(BaseOperator):
 
     def scheduler_view(self) -> Any:
         """Whether Airflow reports another task instance finished."""
+        from airflow_provider_dpone.triggers.scheduler import finished
+
         return finished
 
 

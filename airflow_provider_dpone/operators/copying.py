@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_provider_dpone.attempts.cells.snapshot import SnapshotWork
 from airflow_provider_dpone.contracts.choice import ColumnChoice, Constant
-from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
-from airflow_provider_dpone.contracts.receipts import LoadReceipt, SnapshotReceipt
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.hooks.source import source_behind
 from airflow_provider_dpone.listeners.binding import remember_success
 from airflow_provider_dpone.operators import arguments
 from airflow_provider_dpone.operators.base import TableOperator
+
+if TYPE_CHECKING:
+    from airflow_provider_dpone.attempts.cells.snapshot import SnapshotWork
+    from airflow_provider_dpone.contracts.identity import TaskCoordinates
+    from airflow_provider_dpone.contracts.receipts import LoadReceipt, SnapshotReceipt
 
 
 class CopyOperator(TableOperator):
@@ -85,6 +86,9 @@ class CopyOperator(TableOperator):
 
     def work(self, coordinates: TaskCoordinates) -> SnapshotWork:
         """The work with its rendered values."""
+        from airflow_provider_dpone.attempts.cells.snapshot import SnapshotWork
+        from airflow_provider_dpone.hooks.source import source_behind
+
         schema, name = arguments.relation("source_table", self.source_table)
         return SnapshotWork(
             declaration=self.declaration(self.workload_id(coordinates)),

@@ -7,21 +7,20 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_dpone.attempts.cells.dbt import DbtCell, DbtWork
-from airflow_provider_dpone.attempts.sql import SqlWorld
 from airflow_provider_dpone.contracts.canonical import digest_of
-from airflow_provider_dpone.contracts.dbt import DbtPlan, DbtReceipt
-from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.engines.dbt.prepared import DbtSpec, PreparedDbt
 from airflow_provider_dpone.errors import DeclarationInvalid
-from airflow_provider_dpone.hooks.dbt import dbt_target
 from airflow_provider_dpone.listeners.binding import remember_success
 from airflow_provider_dpone.operators import arguments
 from airflow_provider_dpone.operators.base import WorkloadOperator
 from airflow_provider_dpone.releases import layout
+
+if TYPE_CHECKING:
+    from airflow_provider_dpone.contracts.dbt import DbtPlan, DbtReceipt
+    from airflow_provider_dpone.contracts.identity import TaskCoordinates
+    from airflow_provider_dpone.engines.dbt.prepared import DbtSpec, PreparedDbt
 
 
 class DbtBuildOperator(WorkloadOperator):
@@ -121,11 +120,17 @@ class DbtBuildOperator(WorkloadOperator):
 
     def declaration(self, workload_id: str) -> WorkloadDeclaration:
         """What this task declares to a release: dbt parses the project to know every relation the task can write."""
+        from airflow_provider_dpone.engines.dbt.prepared import PreparedDbt
+
         with PreparedDbt(self._spec()) as prepared:
             return self._declaration(workload_id, prepared.prepare())
 
     def run_attempt(self, world: Any, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
         """Parse, admit, build, read back; the receipt."""
+        from airflow_provider_dpone.attempts.cells.dbt import DbtCell, DbtWork
+        from airflow_provider_dpone.attempts.sql import SqlWorld
+        from airflow_provider_dpone.engines.dbt.prepared import PreparedDbt
+
         if not isinstance(world, SqlWorld):
             raise DeclarationInvalid(f"connection {self.target_conn_id!r} is no SQL target (postgres or mssql)")
         with PreparedDbt(self._spec()) as prepared:
@@ -155,6 +160,9 @@ class DbtBuildOperator(WorkloadOperator):
         )
 
     def _spec(self) -> DbtSpec:
+        from airflow_provider_dpone.engines.dbt.prepared import DbtSpec
+        from airflow_provider_dpone.hooks.dbt import dbt_target
+
         root = Path(self.work_dir or Path(tempfile.gettempdir()) / f"dpone-dbt-of-{os.getuid()}")
         return DbtSpec(
             project_dir=self._project(),

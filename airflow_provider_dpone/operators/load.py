@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_dpone.attempts.cells.load import LoadCell
-from airflow_provider_dpone.attempts.sql import SqlWorld
-from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.operators import arguments
 from airflow_provider_dpone.operators.copying import CopyOperator
+
+if TYPE_CHECKING:
+    from airflow_provider_dpone.contracts.identity import TaskCoordinates
 
 
 class SqlLoadOperator(CopyOperator):
@@ -49,6 +49,9 @@ class SqlLoadOperator(CopyOperator):
 
     def run_attempt(self, world: Any, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
         """Admit, stage, swap; the receipt."""
+        from airflow_provider_dpone.attempts.cells.load import LoadCell
+        from airflow_provider_dpone.attempts.sql import SqlWorld
+
         if not isinstance(world, SqlWorld):
             raise DeclarationInvalid(
                 f"connection {self.target_conn_id!r} is no SQL target; ClickHouseSnapshotOperator is for ClickHouse"

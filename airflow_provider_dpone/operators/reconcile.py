@@ -11,14 +11,16 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_dpone.attempts.settle import Cause, Settler
 from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.attempts.world import World, utc_now
-from airflow_provider_dpone.contracts.proofs import Adjudication
+from airflow_provider_dpone.contracts.proofs import Adjudication, Established, Outcome
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
-from airflow_provider_dpone.contracts.states import AttemptState
+from airflow_provider_dpone.contracts.states import TERMINAL_ATTEMPTS, AttemptState, GateState
 from airflow_provider_dpone.errors import ActivationMissing, AdjudicationRefused, DponeError
 from airflow_provider_dpone.hooks.control import DponeControlHook
 from airflow_provider_dpone.hooks.targets import world_behind
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore, StoredAttempt
+from airflow_provider_dpone.ledger.journal import LedgerJournal
+from airflow_provider_dpone.ledger.publications import LedgerPublicationStore
 from airflow_provider_dpone.ledger.transaction import Ledger
 from airflow_provider_dpone.triggers.scheduler import finished
 
@@ -163,10 +165,62 @@ def decision(stored: StoredAttempt, state: str, by: str, statement: str) -> Adju
 
 
 def adjudicate(ledger: Ledger, signed: Adjudication) -> StoredAttempt:
-    """Record a decision and end the attempt with it."""
-    stored = CompositionAttemptStore(ledger).find(signed.attempt_sha256)
+    """Record a decision and end the attempt with it. Its server is asked only for gates that are still open."""
+    store = CompositionAttemptStore(ledger)
+    stored = store.find(signed.attempt_sha256)
     cause = Cause("DPONE_ADJUDICATED", signed.statement)
-    return Settler(world_of(ledger, stored)).resolve(stored.sha256, cause, adjudication=signed)
+    if stored.state is not AttemptState.COMMIT_UNKNOWN or open_gates(ledger, stored):
+        return Settler(world_of(ledger, stored)).resolve(stored.sha256, cause, adjudication=signed)
+    publication = LedgerPublicationStore(ledger).of_attempt(stored.sha256)
+    outcome = Outcome(
+        attempt_sha256=stored.sha256,
+        state=signed.state,
+        code=None if signed.state is AttemptState.SUCCEEDED else cause.code,
+        reason=cause.reason,
+        publication_sha256=None if publication is None else publication.record.digest(),
+        observed_at=utc_now(),
+    )
+    return store.end(stored.sha256, stored.state, outcome, None, signed)
+
+
+def open_gates(ledger: Ledger, stored: StoredAttempt) -> list[str]:
+    """Names of the principals of an attempt whose gates are not CLOSED."""
+    principals = LedgerJournal(ledger, stored.sha256).principals()
+    return sorted(p.name for p in principals if p.state is not GateState.CLOSED)
+
+
+def establish(
+    ledger: Ledger, stored: StoredAttempt, by: str, statement: str
+) -> tuple[StoredAttempt, Established | None]:
+    """End an attempt whose gates or target are out of reach for good as COMMIT_UNKNOWN, as a person established.
+
+    It is fenced and settled first, if that can be done after all; only what refuses that is signed off.
+
+    :returns: the attempt, and what was recorded; None when observation ended it.
+    :raises AdjudicationRefused: it has ended, or nobody or nothing stands behind the document.
+    """
+    if stored.state in TERMINAL_ATTEMPTS:
+        raise AdjudicationRefused(
+            f"attempt {stored.sha256[7:19]} is {stored.state.name}: there is nothing to establish"
+        )
+    if not by.strip() or not statement.strip():
+        raise AdjudicationRefused(
+            "somebody must say what was looked at, and why none of the principals can act any more"
+        )
+    store = CompositionAttemptStore(ledger)
+    store.fence(stored.sha256)
+    try:
+        return settle_one(ledger, stored), None
+    except DponeError as error:
+        signed = Established(
+            attempt_sha256=stored.sha256,
+            principals=tuple(open_gates(ledger, stored)),
+            refusal=str(error)[:512],
+            established_by=by,
+            statement=statement,
+            established_at=utc_now(),
+        )
+    return store.establish(signed), signed
 
 
 def declaration_of(ledger: Ledger, stored: StoredAttempt) -> WorkloadDeclaration:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_dpone.attempts.cells.retention import RetentionCell, RetentionWork
-from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
-from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.operators import arguments
 from airflow_provider_dpone.operators.base import TableOperator
+
+if TYPE_CHECKING:
+    from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
+    from airflow_provider_dpone.contracts.identity import TaskCoordinates
 
 
 class RetentionOperator(TableOperator):
@@ -45,6 +46,8 @@ class RetentionOperator(TableOperator):
 
     def run_attempt(self, world: ClickHouseWorld, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
         """Admit and remove; the receipt."""
+        from airflow_provider_dpone.attempts.cells.retention import RetentionCell, RetentionWork
+
         work = RetentionWork(
             declaration=self.declaration(self.workload_id(coordinates)),
             environment=self.environment,

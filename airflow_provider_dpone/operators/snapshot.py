@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_dpone.attempts.cells.snapshot import SnapshotCell
-from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
-from airflow_provider_dpone.contracts.identity import TaskCoordinates
 from airflow_provider_dpone.errors import DeclarationInvalid
 from airflow_provider_dpone.operators.copying import CopyOperator
+
+if TYPE_CHECKING:
+    from airflow_provider_dpone.contracts.identity import TaskCoordinates
 
 
 class ClickHouseSnapshotOperator(CopyOperator):
@@ -31,6 +31,9 @@ class ClickHouseSnapshotOperator(CopyOperator):
 
     def run_attempt(self, world: Any, coordinates: TaskCoordinates, context: Any) -> dict[str, Any]:
         """Admit, copy, publish; the receipt."""
+        from airflow_provider_dpone.attempts.cells.snapshot import SnapshotCell
+        from airflow_provider_dpone.attempts.clickhouse import ClickHouseWorld
+
         if not isinstance(world, ClickHouseWorld):
             raise DeclarationInvalid(
                 f"connection {self.target_conn_id!r} is no ClickHouse server; SqlLoadOperator is for SQL targets"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
 from airflow_provider_dpone.contracts.ports import JournaledPrincipal, OpenedGeneration
-from airflow_provider_dpone.contracts.proofs import GateClosure
-from airflow_provider_dpone.contracts.publication import IssuedPrincipal, PublisherClosure, SnapshotIntent
+from airflow_provider_dpone.contracts.proofs import GateClosure, QuiescenceObservation
+from airflow_provider_dpone.contracts.publication import (
+    IssuedPrincipal,
+    PublisherClosure,
+    SnapshotIntent,
+)
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, GateState, Purpose
 from airflow_provider_dpone.engines.clickhouse.gate import ClickHouseGate
 from airflow_provider_dpone.errors import DocumentInvalid, Fenced, GateNotClosed
@@ -40,6 +44,8 @@ class LedgerPublicationAuthority:
             guard = ledger.activations.guard(record.target.guard_id)
             principals = ledger.journal(sha256).principals()
             closures = ledger.attempts.originals(sha256, EvidenceKind.GATE_CLOSURE)
+            quiet = ledger.attempts.originals(sha256, EvidenceKind.QUIESCENCE)
+            aggregates = ledger.publications.aggregates(record.source_aggregates_sha256)
         if stored.identity != attempt:
             raise DocumentInvalid("the ledger's original of this attempt differs from what was presented")
         if record.digest() != generation_ref or record.attempt_sha256 != sha256 or record.family is not attempt.family:
@@ -53,9 +59,9 @@ class LedgerPublicationAuthority:
         ingest = _one(principals, Purpose.INGEST)
         if ingest.state is not GateState.CLOSED or ingest.closure_sha256 != record.closed_ingest_sha256:
             raise GateNotClosed("the ingest user is not the one that was closed before the generation was sealed")
-        found = [GateClosure.parse(raw) for raw in closures]
-        if not any(c.digest() == record.closed_ingest_sha256 and c.name == record.ingest.name for c in found):
-            raise DocumentInvalid("the original of the ingest user's closure is missing")
+        _require_closed(record.ingest, ingest, closures, quiet)
+        if aggregates.rows != record.content.rows:
+            raise DocumentInvalid("the aggregates that source and generation agreed on count other rows")
         publisher = _one(principals, Purpose.PUBLISHER)
         if publisher.state is not GateState.READY or publisher.principal_uuid is None:
             raise Fenced("the publisher of this attempt is not READY")
@@ -112,6 +118,21 @@ class LedgerPublicationAuthority:
         if activation.state not in (ActivationState.ACTIVE, ActivationState.RETIRING):
             raise Fenced(f"the release of this attempt is {activation.state.name}")
         return stored
+
+
+def _require_closed(
+    meant: IssuedPrincipal, ingest: JournaledPrincipal, closures: Sequence[bytes], quiet: Sequence[bytes]
+) -> None:
+    """Both originals are there that say the ingest user was closed and then quiet, before B was sealed.
+
+    :raises DocumentInvalid: one is missing, or speaks of another user.
+    """
+    closed = [c for c in map(GateClosure.parse, closures) if c.digest() == ingest.closure_sha256]
+    if not any((c.name, c.principal_uuid) == (meant.name, meant.uuid) for c in closed):
+        raise DocumentInvalid("the original of the ingest user's closure is missing")
+    silent = [q for q in map(QuiescenceObservation.parse, quiet) if q.digest() == ingest.quiescence_sha256]
+    if not any((q.name, q.service_id) == (meant.name, ingest.service_id) for q in silent):
+        raise DocumentInvalid("the original that shows the server quiet of the ingest user is missing")
 
 
 def _one(principals: list[JournaledPrincipal], purpose: Purpose) -> JournaledPrincipal:

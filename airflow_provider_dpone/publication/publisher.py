@@ -7,6 +7,9 @@ after the publisher was proved closed decides. The old table is kept: nothing is
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from airflow_provider_dpone.contracts.identity import CompositionAttemptIdentity
 from airflow_provider_dpone.contracts.ports import (
     ClickHouseSnapshotCatalog,
@@ -21,9 +24,14 @@ from airflow_provider_dpone.contracts.publication import (
     PublisherClosure,
     SnapshotIntent,
     judge,
+    shown,
 )
 from airflow_provider_dpone.contracts.states import TERMINAL_PUBLICATIONS, PublicationState
 from airflow_provider_dpone.errors import AlreadyClaimed, DocumentInvalid, DponeError, LedgerRule, PublicationUnknown
+
+#: How many characters a record's reason may have, and which it holds not.
+_REASON: Final = 512
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class ClickHouseAtomicSnapshotPublisher:
@@ -80,8 +88,8 @@ class ClickHouseAtomicSnapshotPublisher:
             self._authority.require_current(intent)
             self._catalog.require_ready(intent)
             reason = self._executor.exchange(intent)
-        except DponeError as error:
-            reason = f"not sent: {error.code}"
+        except DponeError as error:  # whatever is raised here is raised before a byte was sent
+            return self._settle(intent, claimed, f"not sent: {error.code} {error.message}", never_sent=True)
         return self._settle(intent, claimed, reason)
 
     def reconcile(self, intent_sha256: str) -> PublicationRecord:
@@ -108,16 +116,19 @@ class ClickHouseAtomicSnapshotPublisher:
         if record.state is not PublicationState.PREPARED:
             return record if record.state in TERMINAL_PUBLICATIONS else self._settle(intent, record, None)
         seen = self._catalog.observe(intent)
-        verdict = judge(intent, seen)
+        verdict = judge(intent, seen, never_sent=True)
         if verdict.state is not PublicationState.NOT_PUBLISHED:
             raise PublicationUnknown(
                 f"{intent.target.database}.{intent.target.target_table} was never claimed for exchange, yet the tables "
-                f"are not as prepared ({verdict.reason or verdict.state.name}); an administrator must look",
+                f"are not as prepared ({verdict.reason or verdict.state.name}): {shown(intent, seen)}; an "
+                "administrator must look",
                 reason=verdict.reason or verdict.state.name,
             )
-        return self._resolve(intent, record, PublicationState.NOT_PUBLISHED, closure, seen, "cancelled")
+        return self._resolve(intent, record, verdict.state, closure, seen, _joined("cancelled", verdict.reason))
 
-    def _settle(self, intent: SnapshotIntent, record: PublicationRecord, reason: str | None) -> PublicationRecord:
+    def _settle(
+        self, intent: SnapshotIntent, record: PublicationRecord, reason: str | None, *, never_sent: bool = False
+    ) -> PublicationRecord:
         """Close, observe and judge a claimed publication; whatever cannot be proved is COMMIT_UNKNOWN."""
         closure: PublisherClosure | None = None
         seen: CatalogObservation | None = None
@@ -125,12 +136,15 @@ class ClickHouseAtomicSnapshotPublisher:
             closure = self._authority.close_publisher(intent)
             seen = self._catalog.observe(intent)
         except DponeError as error:  # not proved is not known; the code stays in the record
-            return self._resolve(intent, record, PublicationState.COMMIT_UNKNOWN, closure, seen, error.code)
-        verdict = judge(intent, seen)
+            doubt = _joined(error.code, reason)
+            return self._resolve(intent, record, PublicationState.COMMIT_UNKNOWN, closure, seen, doubt)
+        verdict = judge(intent, seen, never_sent=never_sent)
         if verdict.state is PublicationState.PUBLISHED:
             reason = None
-        elif verdict.state is PublicationState.COMMIT_UNKNOWN:
-            reason = verdict.reason
+        elif verdict.state is PublicationState.NOT_PUBLISHED:
+            reason = _joined(reason, verdict.reason)
+        else:
+            reason = _joined(verdict.reason, shown(intent, seen), reason)
         return self._resolve(intent, record, verdict.state, closure, seen, reason)
 
     def _resolve(
@@ -150,6 +164,11 @@ class ClickHouseAtomicSnapshotPublisher:
             if now != record:  # another reconciler was first; what it recorded stands
                 return now
             raise
+
+
+def _joined(*words: str | None) -> str | None:
+    """What of these there is, as one reason; names in it are chosen by anybody."""
+    return _CONTROL.sub("?", "; ".join(word for word in words if word))[:_REASON] or None
 
 
 def _intent(attempt: CompositionAttemptIdentity, generation_ref: str, opened: OpenedGeneration) -> SnapshotIntent:

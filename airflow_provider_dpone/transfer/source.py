@@ -43,6 +43,10 @@ class Source(Protocol):
         """Server incarnation and database identity, as every :class:`SourceTable` of it carries them."""
         ...
 
+    def primary_key(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The columns of a relation's primary key, in order; empty without one."""
+        ...
+
     def describe(self, namespace: str, name: str) -> SourceTable:
         """Everything that matters about one relation; refuses what cannot be read whole and exactly."""
         ...

@@ -139,7 +139,12 @@ def test_an_operator_outside_the_active_release_is_refused_without_retry(airflow
     airflow.airflow.trigger("undeclared", "no")
     assert airflow.airflow.wait("undeclared", "no") == "failed"
     assert airflow.airflow.task("undeclared", "no", "publish")["try_number"] == 1
-    assert "DPONE_NOT_IN_ACTIVE_RELEASE" in airflow.airflow.log("undeclared", "no", "publish")
+    said = [json.loads(line) for line in airflow.airflow.log("undeclared", "no", "publish").splitlines() if line]
+    last = [entry for entry in said if not entry["event"].startswith("::")][-1]
+    words = [line.strip().partition(":")[0] for line in last["event"].splitlines() if line[2:3].strip()]
+    assert words == ["DPONE_NOT_IN_ACTIVE_RELEASE", "what happened", "what is true now", "what to do", "more"], last
+    assert "Nothing was reserved" in last["event"]
+    assert not {"exc_info", "error_detail", "exception"} & set(last)
     assert airflow.attempts("undeclared") == []
 
 

@@ -122,13 +122,13 @@ def test_two_settlers_of_one_unpublished_attempt_both_find_its_end(orders: Snaps
     _killed(orders, "checked", "Insert", "dpone_ingest")
     mine, other = _world(orders), _world(orders)
     [stored] = mine.attempts.all_open()
-    finalize = mine.attempts.finalize
+    end = mine.attempts.end
 
     def late(*args: Any) -> Any:
         assert Settler(other).settle(stored, Cause("DPONE_FENCED", "the reaper")).state is AttemptState.FAILED
-        return finalize(*args)
+        return end(*args)
 
-    mine.attempts.finalize = late  # type: ignore[method-assign]
+    mine.attempts.end = late  # type: ignore[method-assign]
     assert Settler(mine).settle(stored, Cause("DPONE_FENCED", "the retry")).state is AttemptState.FAILED
     _settled(orders, failed=1)
 
@@ -573,7 +573,8 @@ def test_a_generation_that_is_not_the_source_is_seen_in_two_independent_ways(
     def tampered(admissible: Any, conversion: Any, generation: str, retained: Any, copied: Any) -> Any:
         orders.ch(f"INSERT INTO {orders.database}.{generation} VALUES (0, 'tampered')")
         if blind == "digest":
-            monkeypatch.setattr(snapshot, "read_content", lambda *args: copied.result.content)
+            sealed = snapshot.read_sealed
+            monkeypatch.setattr(snapshot, "read_sealed", lambda *args: (copied.result.content, sealed(*args)[1]))
         else:
             monkeypatch.setattr(snapshot, "read_aggregates", lambda *args: copied.source_aggregates)
         return seal(admissible, conversion, generation, retained, copied)

@@ -19,6 +19,8 @@ from airflow_provider_dpone.contracts.dbt import DbtReceipt, DbtRun
 from airflow_provider_dpone.contracts.proofs import Outcome
 from airflow_provider_dpone.contracts.states import AttemptState
 from airflow_provider_dpone.engines.dbt.prepared import PreparedDbt
+from airflow_provider_dpone.engines.postgres.gate import PostgresGate
+from airflow_provider_dpone.engines.postgres.relations import PostgresManagedSchema
 from airflow_provider_dpone.errors import (
     DbtInterrupted,
     DbtModelFailed,
@@ -295,3 +297,52 @@ def test_what_the_project_must_not_do_is_refused_before_anything_is_admitted(wor
         world.run(tmp_path)
     store = CompositionAttemptStore(world.ledger.runtime())
     assert [a.sha256 for a in store.latest(10)] == [receipt.attempt_sha256]
+
+
+def test_dbt_has_ended_before_its_login_is_closed(
+    world: DbtWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that still runs would meet a login that is gone in the middle of a model, and say so as its failure."""
+    closed: list[bool] = []
+    close = PostgresGate.close
+
+    def look(self: PostgresGate, name: str) -> Any:
+        closed.append(alive(cell._prepared.pid))
+        return close(self, name)
+
+    with world.cell(project(tmp_path / "v1", models__first=SLEEPING)) as cell:
+        build = cell._prepared.build
+
+        def broken(*args: Any) -> Any:
+            started = threading.Thread(target=build, args=args, daemon=True)
+            started.start()
+            wait_for(lambda: any("pg_sleep" in query for _, _, query in world.sessions()), 60)
+            raise TimeoutError("whatever ends the step")
+
+        monkeypatch.setattr(cell._prepared, "build", broken)
+        monkeypatch.setattr(PostgresGate, "close", look)
+        with pytest.raises(TimeoutError):
+            cell.run()
+    assert closed
+    assert not any(closed)
+    assert world.roles() == []
+
+
+def test_a_schema_that_changes_while_it_is_read_back_is_looked_at_again(
+    world: DbtWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = PostgresManagedSchema.rows
+    meddled: list[int] = []
+
+    def meddle(self: PostgresManagedSchema, *args: Any) -> Any:
+        read = rows(self, *args)
+        if not meddled:
+            meddled.append(1)
+            world.sql(f"SET ROLE {world.owner}; CREATE TABLE {world.schema}.late (id int)")
+        return read
+
+    healthy = project(tmp_path / "v1")
+    monkeypatch.setattr(PostgresManagedSchema, "rows", meddle)
+    receipt = world.run(healthy)
+    assert meddled
+    assert receipt.undeclared == ("late",)  # all that the receipt says was seen at one time

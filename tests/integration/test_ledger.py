@@ -39,10 +39,9 @@ from airflow_provider_dpone.errors import (
     LedgerRule,
     LedgerUnavailable,
 )
-from airflow_provider_dpone.ledger import schema
+from airflow_provider_dpone.ledger import outcomes, schema
 from airflow_provider_dpone.ledger.activations import CompositionActivationStore
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore
-from airflow_provider_dpone.ledger.attempts import _proof as attempt_proof
 from airflow_provider_dpone.ledger.install import install
 from airflow_provider_dpone.ledger.journal import LedgerJournal
 from airflow_provider_dpone.ledger.publications import LedgerPublicationStore
@@ -84,7 +83,7 @@ def _refused(database: LedgerDatabase, statement: object, *, as_admin: bool = Tr
 
 def _journal(active: builders.Activated, attempt: str, name: str, purpose: Purpose) -> LedgerJournal:
     journal = LedgerJournal(active.ledger, attempt)
-    journal.journal(connector=Connector.CLICKHOUSE, service_id="s", name=name, purpose=purpose)
+    journal.journal(connector=Connector.CLICKHOUSE, service_id=builders.SERVICE, name=name, purpose=purpose)
     return journal
 
 
@@ -252,16 +251,14 @@ def test_finalize_demands_closed_gates_and_a_terminal_publication(active: builde
     prepared = publications.persist_prepared(plan)
     claimed = publications.claim(plan, prepared)
     with pytest.raises(LedgerRule):
-        store.finalize(sha256, builders.outcome(sha256, AttemptState.FAILED))
+        builders.end(store, sha256, AttemptState.FAILED)
     journal.closing(name="dpone_p_1")
     journal.closed(name="dpone_p_1", evidence=builders.closure("dpone_p_1"))
-    with pytest.raises(LedgerRule, match="attempt_publication"):
-        store.finalize(sha256, builders.outcome(sha256, AttemptState.SUCCEEDED))
+    with pytest.raises(LedgerRule, match="outcome_evidence"):
+        builders.end(store, sha256, AttemptState.SUCCEEDED)
     unknown = claimed.next(PublicationState.COMMIT_UNKNOWN, reason="lost")
     publications.resolve(plan, claimed, unknown)
-    assert store.finalize(sha256, builders.outcome(sha256, AttemptState.COMMIT_UNKNOWN)).state is (
-        AttemptState.COMMIT_UNKNOWN
-    )
+    assert builders.end(store, sha256, AttemptState.COMMIT_UNKNOWN).state is (AttemptState.COMMIT_UNKNOWN)
     with pytest.raises(GuardHeld):
         store.admit_once(active.attempt("orders", run_id="next"))
 
@@ -269,7 +266,7 @@ def test_finalize_demands_closed_gates_and_a_terminal_publication(active: builde
 def test_only_an_administrator_adjudicates(active: builders.Activated, database: LedgerDatabase) -> None:
     store = CompositionAttemptStore(active.ledger)
     sha256 = store.admit_once(active.attempt("orders"))
-    store.finalize(sha256, builders.outcome(sha256, AttemptState.COMMIT_UNKNOWN))
+    builders.end(store, sha256, AttemptState.COMMIT_UNKNOWN)
     signed = Adjudication(
         attempt_sha256=sha256,
         state=AttemptState.FAILED,
@@ -278,9 +275,9 @@ def test_only_an_administrator_adjudicates(active: builders.Activated, database:
         decided_at=builders.NOW,
     )
     with pytest.raises(LedgerRule, match="evidence_administrator"):
-        store.reconcile_unknown(sha256, builders.outcome(sha256, AttemptState.FAILED), signed)
+        store.end(sha256, AttemptState.COMMIT_UNKNOWN, builders.outcome(sha256, AttemptState.FAILED), None, signed)
     admin = CompositionAttemptStore(database.admin())
-    ended = admin.reconcile_unknown(sha256, builders.outcome(sha256, AttemptState.FAILED), signed)
+    ended = admin.end(sha256, AttemptState.COMMIT_UNKNOWN, builders.outcome(sha256, AttemptState.FAILED), None, signed)
     assert ended.state is AttemptState.FAILED
     store.admit_once(active.attempt("orders", run_id="next"))
 
@@ -328,6 +325,7 @@ def test_documents_and_history_are_immutable(active: builders.Activated, databas
     assert _refused(database, update(schema.attempt_guard).values(is_open=False)) == "attempt_guard_release"
     assert _refused(database, update(schema.guard).values(epoch=99)) == "guard_epoch"
     assert _refused(database, update(schema.guard).values(target_uuid=uuid.uuid4())) == "guard_target"
+    assert _refused(database, update(schema.activation).values(state=1)) == "activation_transition"
     assert _refused(database, update(schema.activation).values(state=4)) == "activation_transition"
     if database.engine == "postgres":
         assert _refused(database, text("TRUNCATE dpone.principal CASCADE")) == "principal_append_only"
@@ -375,7 +373,7 @@ def test_retirement_waits_for_every_attempt_and_keeps_epochs(
         active.store.finalize_retirement(active.stored.sha256)
     _journal(active, sha256, "dpone_i_1", Purpose.INGEST).closing(name="dpone_i_1")
     LedgerJournal(active.ledger, sha256).closed(name="dpone_i_1", evidence=builders.closure("dpone_i_1"))
-    store.finalize(sha256, builders.outcome(sha256, AttemptState.FAILED))
+    builders.end(store, sha256, AttemptState.FAILED)
     assert active.store.finalize_retirement(active.stored.sha256).state is ActivationState.RETIRED
     again = CompositionActivationStore(database.admin())
     prepared = active.store.prepare(*builders.prepare_request(database.admin(), again, active.enrolments))
@@ -470,7 +468,8 @@ def _publishing(active: builders.Activated) -> tuple[str, LedgerJournal]:
         ("CLOSING", "UPDATE dpone.principal SET state = 2", "principal_transition"),
         ("CLOSING", "UPDATE dpone.principal SET state = 4", "principal_evidence"),
         ("READY", "UPDATE dpone.dispatch SET statement = 'other'", "dispatch_transition"),
-        ("READY", "UPDATE dpone.attempt SET fenced = '1'; UPDATE dpone.attempt SET fenced = '0'", "attempt_immutable"),
+        ("READY", "UPDATE dpone.attempt SET fenced = '1'", "attempt_mark"),
+        ("READY", "UPDATE dpone.attempt SET acknowledged = '1'", "attempt_mark"),
         ("READY", "UPDATE dpone.attempt SET outcome_sha256 = (SELECT release_sha256 FROM dpone.activation)", "attempt_proofs"),
         ("READY", "UPDATE dpone.guard SET owner_sha256 = NULL", "guard_release"),
         ("READY", "UPDATE dpone.guard SET enrolment_sha256 = (SELECT release_sha256 FROM dpone.activation)", "guard_held"),
@@ -493,14 +492,13 @@ def test_the_database_resolves_an_attempt_only_over_closed_gates_and_a_settled_p
     closure, quiet = builders.closure("dpone_p_1")
 
     def end(tx: Tx) -> None:
-        stored = CompositionAttemptStore(active.ledger).read_exact(sha256)
-        proofs = {
-            kind: digest_bytes(tx.record(schema.EvidenceKind.PROOF, sha256, attempt_proof(stored, [], kind, (), state)))
-            for kind in ProofKind
-            for state in [AttemptState.FAILED if kind is ProofKind.OUTCOME else None]
+        rests = {ProofKind.CLOSED_GATES: closure.digest(), ProofKind.QUIESCENCE: quiet.digest()}
+        to = {
+            column: digest_bytes(outcomes._prove(tx, sha256, kind, (rests[kind],), None))
+            for column, kind in (("closed_sha256", ProofKind.CLOSED_GATES), ("quiescence_sha256", ProofKind.QUIESCENCE))
         }
-        to = {"closed_sha256": proofs[ProofKind.CLOSED_GATES], "quiescence_sha256": proofs[ProofKind.QUIESCENCE]}
-        tx.connection.execute(update(schema.attempt).values(state=3, outcome_sha256=proofs[ProofKind.OUTCOME], **to))
+        proof = outcomes.protect(tx, sha256, (builders.outcome(sha256, AttemptState.FAILED), None, None))
+        tx.connection.execute(update(schema.attempt).values(state=3, outcome_sha256=digest_bytes(proof), **to))
 
     def close(tx: Tx) -> None:
         to = {
@@ -524,7 +522,7 @@ def test_an_instance_is_admitted_once_whatever_its_plan(active: builders.Activat
     store = CompositionAttemptStore(active.ledger)
     first = active.attempt("orders")
     sha256 = store.admit_once(first)
-    store.finalize(sha256, builders.outcome(sha256, AttemptState.FAILED))
+    builders.end(store, sha256, AttemptState.FAILED)
     with pytest.raises(AlreadyAdmitted):
         store.admit_once(first.model_copy(update={"plan_sha256": "sha256:" + "1" * 64}))
 
@@ -532,7 +530,7 @@ def test_an_instance_is_admitted_once_whatever_its_plan(active: builders.Activat
 def test_a_finished_attempt_can_do_nothing_more(active: builders.Activated) -> None:
     store = CompositionAttemptStore(active.ledger)
     sha256 = store.admit_once(active.attempt("orders"))
-    store.finalize(sha256, builders.outcome(sha256, AttemptState.COMMIT_UNKNOWN))  # its guards stay held
+    builders.end(store, sha256, AttemptState.COMMIT_UNKNOWN)  # its guards stay held
     with pytest.raises(Fenced):
         _journal(active, sha256, "dpone_i_1", Purpose.INGEST)
 

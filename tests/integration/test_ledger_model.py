@@ -38,7 +38,7 @@ from airflow_provider_dpone.ledger.publications import LedgerPublicationStore
 from airflow_provider_dpone.ledger.transaction import hexed
 from tests import builders
 from tests.ledger_database import LedgerDatabase
-from tests.ledger_model import LedgerModel, ModelAttempt, ModelPrincipal
+from tests.ledger_model import OPEN, LedgerModel, ModelAttempt, ModelPrincipal
 
 EXAMPLES = int(os.environ.get("DPONE_MODEL_EXAMPLES", "12"))
 TERMINAL = st.sampled_from([AttemptState.SUCCEEDED, AttemptState.FAILED])
@@ -98,7 +98,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(attempt=attempts)
     def fence(self, attempt: str) -> None:
         self._both(True, lambda: self.store.fence(attempt))
-        self.model.attempts[attempt].fenced = True
+        if self.model.attempts[attempt].state in OPEN:
+            self.model.attempts[attempt].fenced = True
 
     @rule(target=principals, attempt=attempts, purpose=st.sampled_from([Purpose.INGEST, Purpose.PUBLISHER]))
     def journal(self, attempt: str, purpose: Purpose) -> Any:
@@ -106,7 +107,7 @@ class LedgerMachine(RuleBasedStateMachine):
         step = self._journal(attempt).journal
         if not self._both(
             self.model.acting(attempt),
-            lambda: step(connector=Connector.CLICKHOUSE, service_id="s", name=name, purpose=purpose),
+            lambda: step(connector=Connector.CLICKHOUSE, service_id=builders.SERVICE, name=name, purpose=purpose),
         ):
             return multiple()
         self.model.principals[name] = ModelPrincipal(attempt, purpose)
@@ -160,9 +161,14 @@ class LedgerMachine(RuleBasedStateMachine):
     def prepare(self, name: str) -> None:
         attempt = self.model.principals[name].attempt
         found = self.model.attempts[attempt]
-        intent = builders.intent(self.active, found.table, attempt, publisher=name)
-        if self._both(self.model.may_prepare(attempt), lambda: self.publications.persist_prepared(intent)):
-            found.publisher, self.intents[attempt] = name, intent
+        made: list[Any] = []
+
+        def seal_and_prepare() -> None:
+            made.append(builders.intent(self.active, found.table, attempt, publisher=name))
+            self.publications.persist_prepared(made[0])
+
+        if self._both(self.model.may_prepare(attempt), seal_and_prepare):
+            found.publisher, self.intents[attempt] = name, made[0]
 
     @rule(attempt=attempts)
     def claim(self, attempt: str) -> None:
@@ -187,7 +193,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def finalize(self, attempt: str, state: AttemptState) -> None:
         if self._both(
             self.model.may_end(attempt, AttemptState.RUNNING, state),
-            lambda: self.store.finalize(attempt, builders.outcome(attempt, state)),
+            lambda: builders.end(self.store, attempt, state),
         ):
             self.model.attempts[attempt].state = state
 
@@ -195,7 +201,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def reconcile(self, attempt: str, state: AttemptState) -> None:
         if self._both(
             self.model.may_end(attempt, AttemptState.COMMIT_UNKNOWN, state),
-            lambda: self.store.reconcile_unknown(attempt, builders.outcome(attempt, state)),
+            lambda: builders.end(self.store, attempt, state, AttemptState.COMMIT_UNKNOWN),
         ):
             self.model.attempts[attempt].state = state
 

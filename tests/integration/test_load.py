@@ -20,13 +20,14 @@ from airflow_provider_dpone.attempts.steps import StopFlag
 from airflow_provider_dpone.attempts.world import utc_now
 from airflow_provider_dpone.contracts.limits import SnapshotLimits
 from airflow_provider_dpone.contracts.proofs import Adjudication
-from airflow_provider_dpone.contracts.states import AttemptState
+from airflow_provider_dpone.contracts.states import AttemptState, Purpose
 from airflow_provider_dpone.errors import (
     CeilingExceeded,
     DponeError,
     Fenced,
     GuardHeld,
     PublicationUnknown,
+    ReconciliationFailed,
     ServerRefused,
     Stopped,
     TargetUnsupported,
@@ -34,6 +35,7 @@ from airflow_provider_dpone.errors import (
     TypeNotMapped,
     ValueNotExact,
 )
+from airflow_provider_dpone.ledger.schema import EvidenceKind
 from tests.attempt_process import AttemptProcess
 from tests.cutting_proxy import CuttingProxy
 from tests.schema_world import SchemaWorld
@@ -384,6 +386,109 @@ def test_aggregates_alone_would_refuse_too(world: SchemaWorld) -> None:
     with pytest.raises(DponeError, match=r"column 'v': (high|total)"):
         cell.run()
     assert world.rows("t") == OLD
+
+
+def test_staging_row_changed_after_its_digest_is_refused_inside_the_transaction(world: SchemaWorld) -> None:
+    cell = world.cell("t")
+    seal = cell._seal
+
+    def change(*args: Any) -> Any:
+        record = seal(*args)
+        world.sql(f"UPDATE mart.{world.stagings()[0]} SET v = 'other' WHERE id = 1")
+        return record
+
+    cell._seal = change  # type: ignore[method-assign]
+    with pytest.raises(ReconciliationFailed, match="other rows than the stream"):
+        cell.run()
+    assert world.rows("t") == OLD
+    assert settled(world) == DONE
+    assert world.receipts() == 0
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        "CREATE TRIGGER zero BEFORE INSERT ON mart.t FOR EACH ROW EXECUTE FUNCTION mart.other()",
+        "CREATE CONSTRAINT TRIGGER zero AFTER INSERT ON mart.t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW "
+        "EXECUTE FUNCTION mart.other_later()",  # runs at the commit, unless it is told to run before
+    ],
+)
+def test_accepted_trigger_that_changes_rows_is_found_inside_the_transaction(
+    schema_world: SchemaWorld, trigger: str
+) -> None:
+    """Accepting a trigger lets it see the rows. What it makes of them is compared with the stream."""
+    world = schema_world
+    world.enrol(accepted=("trigger:mart.t.zero",))
+    world.make_load("t", "id int NOT NULL, v text", "VALUES (1, 'new'), (2, 'new'), (3, NULL)")
+    world.sql("INSERT INTO mart.t VALUES (1, 'old'), (2, 'old')")
+    world.sql(
+        f"SET ROLE {world.owner}; CREATE FUNCTION mart.other() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN NEW.v := 'other'; RETURN NEW; END$$; CREATE FUNCTION mart.other_later() RETURNS trigger LANGUAGE "
+        "plpgsql SECURITY DEFINER SET search_path = '' AS "
+        "$$BEGIN UPDATE mart.t SET v = 'other' WHERE id = NEW.id; RETURN NULL; END$$; "
+        "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA mart FROM PUBLIC; " + trigger
+    )
+    with pytest.raises(ReconciliationFailed, match="other rows than the stream"):
+        world.cell("t").run()
+    assert world.rows("t") == OLD
+    assert settled(world) == DONE
+    assert world.receipts() == 0
+
+
+# --- a woken zombie -------------------------------------------------------------------------------------------------
+
+
+def test_fenced_load_writes_no_baseline_and_makes_no_staging_table(world: SchemaWorld) -> None:
+    cell = world.cell("t")
+    preflight, looks = cell.preflight, []
+
+    def fenced(admissible: Any) -> None:
+        preflight(admissible)
+        looks.append(1)
+        if len(looks) == 2:  # the one after admission
+            cell.world.attempts.fence(cell.attempt)
+
+    cell.preflight = fenced  # type: ignore[method-assign]
+    with pytest.raises(Fenced):
+        cell.run()
+    assert world.stagings() == []
+    assert cell.world.attempts.originals(cell.attempt, EvidenceKind.BASELINE) == []
+    assert world.rows("t") == OLD
+
+
+def test_load_that_wakes_late_leaves_the_staging_table_of_its_successor(world: SchemaWorld) -> None:
+    """Between asking whether it still acts and acting it may be frozen for any time."""
+    cell, made = world.cell("t"), []
+    loads = type(cell.world.target.loads(world.guard.schema, "mart"))  # type: ignore[union-attr]
+    stage = loads.stage
+
+    def late(self: Any, table: Any, staging: str, *rest: Any) -> None:
+        if not made:
+            made.append(staging)
+            Settler(cell.world).settle(cell.world.attempts.read_exact(cell.attempt), Cause(None, "settled"))
+            successor = world.cell("t", try_number=2)
+            copy = successor._copy
+
+            def copied(*args: Any) -> Any:
+                filled = copy(*args)
+                stage(self, table, staging, *rest)  # the sleeper wakes
+                with pytest.raises(Fenced):
+                    cell.world.gate_of(cell.attempt).issue_once(Purpose.WORKER, None)
+                return filled
+
+            successor._copy = copied  # type: ignore[method-assign]
+            assert successor.run().rows == 3
+            return
+        stage(self, table, staging, *rest)
+
+    loads.stage = late
+    try:
+        with pytest.raises(Fenced):
+            cell.run()
+    finally:
+        loads.stage = stage
+    assert world.rows("t") == new_rows(world)
+    assert world.receipts() == 1
 
 
 # --- outcomes -------------------------------------------------------------------------------------------------------

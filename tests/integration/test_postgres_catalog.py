@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_dpone.contracts.columns import SourceTable, ValueKind
+from airflow_provider_dpone.contracts.naming import parse_relation
 from airflow_provider_dpone.engines.postgres import snapshot as snapshot_module
-from airflow_provider_dpone.engines.postgres.catalog import parse_relation
 from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect
 from airflow_provider_dpone.engines.postgres.snapshot import describe_table, open_snapshot
 from airflow_provider_dpone.errors import (

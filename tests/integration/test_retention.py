@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from airflow_provider_dpone.errors import RemovalRefused, TargetChanged, ValueNotExact
+from airflow_provider_dpone.attempts.cells.retention import Candidate, RetentionCell
+from airflow_provider_dpone.contracts.limits import SnapshotLimits
+from airflow_provider_dpone.errors import (
+    CeilingExceeded,
+    CounterUnreadable,
+    RemovalRefused,
+    TargetChanged,
+    ValueNotExact,
+)
 from tests.snapshot_world import SnapshotWorld
 
 
@@ -104,4 +114,68 @@ def test_refused_drop_leaves_the_table_under_its_name_and_the_publication_true(o
     thread.join()
     assert orders.generations() == sorted([first, second])
     assert orders.retention("orders", keep=1, run_id="later").run().removed == (first,)
+    _settled(orders)
+
+
+def test_retained_generations_count_against_the_ceiling(orders: SnapshotWorld) -> None:
+    """Two are kept; the old table alone would fit."""
+    _publish(orders, 2)
+    [(one,)] = orders.ch(
+        f"SELECT total_bytes FROM system.tables WHERE database = '{orders.database}' AND name = 'orders'"
+    )
+    limits = SnapshotLimits(max_source_bytes="4 GiB", max_retained_bytes=one * 3 // 2)
+    with pytest.raises(CeilingExceeded, match="max_retained_bytes"):
+        orders.cell("orders", run_id="third", limits=limits).run()
+    assert len(orders.generations()) == 3
+    orders.retention("orders", keep=0).run()
+    assert orders.cell("orders", run_id="fourth", limits=limits).run().rows == 100
+
+
+def test_a_table_without_a_size_is_not_removed_and_not_counted_as_nothing(
+    orders: SnapshotWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [retained] = _publish(orders, 1)
+    present = RetentionCell._present
+
+    def unsized(self: RetentionCell, *args: Any) -> list[Candidate]:
+        return [replace(found, bytes=None) for found in present(self, *args)]
+
+    monkeypatch.setattr(RetentionCell, "_present", unsized)
+    assert orders.retention("orders", keep=1).run().kept == (retained,)
+    with pytest.raises(CounterUnreadable, match=retained):
+        orders.retention("orders", keep=0).run()
+    assert orders.generations() == [retained]
+    assert orders.ledger_counts()["failed"] == 0  # refused before anything was reserved
+
+
+def test_a_size_the_server_does_not_give_is_none(orders: SnapshotWorld) -> None:
+    """A view has none; under a generation's name it is somebody else's, and stays."""
+    [retained] = _publish(orders, 1)
+    orders.ch(f"DROP TABLE {orders.database}.{retained} SYNC")
+    orders.ch(f"CREATE VIEW {orders.database}.{retained} AS SELECT 1 AS id")
+    cell = orders.retention("orders", keep=0)
+    assert [found.bytes for found in cell._present(_admissible(cell), [retained], [])] == [None]
+    assert cell.run().kept == (retained,)
+
+
+def _admissible(cell: RetentionCell) -> Any:
+    work = cell._work
+    return cell.admission.admissible(work.environment, work.declaration, work.coordinates)
+
+
+def test_what_may_not_go_any_more_once_admitted_is_not_removed(orders: SnapshotWorld) -> None:
+    """Another table under the name since it was planned: the plan that was admitted names what is gone."""
+    [retained] = _publish(orders, 1)
+    cell = orders.retention("orders", keep=0)
+    refreshed = cell.admission.refreshed
+
+    def replaced(admissible: Any) -> Any:
+        orders.ch(f"RENAME TABLE {orders.database}.{retained} TO {orders.database}.aside")
+        orders.ch(f"CREATE TABLE {orders.database}.{retained} (x Int8) ENGINE = MergeTree ORDER BY x")
+        return refreshed(admissible)
+
+    cell.admission.refreshed = replaced  # type: ignore[method-assign]
+    with pytest.raises(RemovalRefused, match="may not be removed any more"):
+        cell.run()
+    assert orders.generations() == [retained]
     _settled(orders)

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_dpone.contracts.naming import split_table
+from airflow_provider_dpone.contracts.naming import parse_relation, split_table
 from airflow_provider_dpone.contracts.states import Connector, Purpose
 from airflow_provider_dpone.engines.clickhouse.quoting import identifier, literal
-from airflow_provider_dpone.engines.postgres.catalog import parse_relation
 from airflow_provider_dpone.engines.postgres.snapshot import describe_table
 from airflow_provider_dpone.errors import DeclarationInvalid, DponeError, Fenced, SourceMissing
 from airflow_provider_dpone.ledger.attempts import CompositionAttemptStore

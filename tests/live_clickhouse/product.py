@@ -196,7 +196,7 @@ class Product:
 
     @property
     def http(self) -> ClickHouseHttp:
-        return ClickHouseHttp(self.server.host, self.server.http_port, read_timeout=60)
+        return ClickHouseHttp(self.server.host, self.server.http_port, answer_within=60)
 
     @property
     def administrators(self) -> tuple[str, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -154,6 +156,106 @@ def test_a_database_engine_without_exchange_is_refused(product: Product) -> None
         assert "database_engine:Memory" in view.features
         with pytest.raises(TargetUnsupported):
             view.require_supported()
+
+
+class Recorded:
+    """A session whose statements read recorded rows where they would read a system table, as another server gave them."""
+
+    def __init__(self, control: NativeControl, table: str, rows: str) -> None:
+        self._control, self._table, self._rows = (
+            control,
+            re.compile(rf"FROM {table}(?=\s+WHERE (engine|type|database) IN|\s+WHERE type)"),
+            rows,
+        )
+
+    def query(self, sql: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        return self._control.query(self._table.sub(f"FROM ({self._rows}) AS recorded", sql), params)
+
+
+#: Tables as ClickHouse 25.8 shows them: engine, where it writes, the statement, the engine's arguments. ``{db}`` is the
+#: database of ``orders``; the table itself stands in another one.
+WRITERS = {
+    "windowview:far.x": (
+        "WindowView",
+        "CREATE WINDOW VIEW far.x TO {db}.orders (`id` Int64) AS SELECT count() AS id FROM far.clicks GROUP BY tumble(at, toIntervalDay(1))",
+        "",
+    ),
+    "timeseries:far.x": (
+        "TimeSeries",
+        "CREATE TABLE far.x (`id` UUID) ENGINE = TimeSeries DATA {db}.orders TAGS far.tags METRICS far.metrics",
+        "TimeSeries",
+    ),
+    "distributed:far.x": (
+        "Distributed",
+        "CREATE TABLE far.x (`id` Int64) ENGINE = Distributed('all', '{db}', 'orders', rand())",
+        "Distributed('all', '{db}', 'orders', rand())",
+    ),
+    "alias:far.x": ("Alias", "CREATE TABLE far.x ENGINE = Alias('{db}', 'orders')", "Alias('{db}', 'orders')"),
+    "buffer:far.x": ("Buffer", "", "Buffer('{db}', 'orders', 1, 10, 100, 1, 10, 1000, 1000000)"),
+    "merge:far.x": (
+        "Merge",
+        "CREATE TABLE far.x (`id` Int64) ENGINE = Merge('{db}', '^ord', '{db}.orders')",
+        "Merge('{db}', '^ord', '{db}.orders')",
+    ),
+    "hybrid:far.x": (
+        "Hybrid",
+        "",
+        "Hybrid(remote('localhost:9000', '{db}', 'orders'), at > now(), remote('localhost:9000', 'far', 'old'), at <= now())",
+    ),
+    "storageproxy:far.x": (
+        "StorageProxy",
+        "CREATE TABLE far.x (`id` Int64) AS remote('127.0.0.1', '{db}', 'orders')",
+        "",
+    ),
+}
+
+
+def _recorded(product: Product, mart: str, table: str, rows: str) -> tuple[str, ...]:
+    with product.control as control:
+        seen = Recorded(control, table, rows)
+        return read_catalog(seen, mart, ["orders"], administrators=product.administrators).features  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("feature", WRITERS)
+def test_a_writer_the_local_server_cannot_make_is_seen_in_recorded_rows(
+    product: Product, mart: str, feature: str
+) -> None:
+    """The same statement judges them, on the engine: only the rows are recorded."""
+    product.run(PLAIN.format(db=mart))
+    engine, statement, arguments = WRITERS[feature]
+
+    def rows(database: str) -> str:
+        columns = "database, name, engine, target_database, target_table, create_table_query, engine_full"
+        values = ["far", "x", engine, "", "", statement.format(db=database), arguments.format(db=database)]
+        named = ", ".join(f"{literal(v)} AS {c}" for v, c in zip(values, columns.split(", "), strict=True))
+        return f"SELECT {columns} FROM system.tables UNION ALL SELECT {named}"
+
+    assert _recorded(product, mart, "system.tables", rows(mart)) == (feature,)
+    assert _recorded(product, mart, "system.tables", rows("other")) == ()
+
+
+def test_a_merge_table_that_only_reads_is_no_feature(product: Product, mart: str) -> None:
+    product.run(PLAIN.format(db=mart), f"CREATE TABLE {mart}.every (id Int64) ENGINE = Merge('{mart}', '^orders')")
+    assert see(product, mart) == ()
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "feature"),
+    [
+        ("system.row_policies", "SELECT 'mine' AS short_name, '{db}' AS database, 'orders' AS table", "row_policy:mine"),
+        ("system.row_policies", "SELECT 'all' AS short_name, '{db}' AS database, '' AS table", "row_policy:all"),
+        ("system.row_policies", "SELECT 'no' AS short_name, '{db}' AS database, 'orders_eu' AS table", None),
+        ("system.masking_policies", "SELECT 'hide' AS short_name, '{db}' AS database, 'orders' AS table", "masking_policy:hide"),
+        ("system.masking_policies", "SELECT 'no' AS short_name, 'far' AS database, 'orders' AS table", None),
+        ("system.user_directories", "SELECT 'zoo' AS name, 'replicated' AS type", "replicated_access_storage:zoo"),
+        ("system.user_directories", "SELECT 'disk' AS name, 'local_directory' AS type", None),
+    ],
+)  # fmt: skip
+def test_what_the_local_server_cannot_have_is_seen_in_recorded_rows(
+    product: Product, mart: str, table: str, rows: str, feature: str | None
+) -> None:
+    product.run(PLAIN.format(db=mart))
+    assert _recorded(product, mart, table, rows.format(db=mart)) == ((feature,) if feature else ())
 
 
 def test_a_missing_table_is_seen_as_missing(product: Product, mart: str) -> None:

@@ -585,3 +585,49 @@ def test_both_ends_are_proved_to_be_one_server(product: Product) -> None:
 
     with product.control as control, pytest.raises(EnrolledElsewhere):
         require_same_server(control, Elsewhere("127.0.0.1", 1), login, query_id="q")
+
+
+@pytest.mark.parametrize("purpose", [Purpose.INGEST, Purpose.PUBLISHER, Purpose.REMOVER])
+def test_every_single_field_the_server_shows_of_an_issued_user_is_compared(
+    product: Product, tables: str, purpose: Purpose
+) -> None:
+    """One field otherwise, one row more or one row less is enough: each part of the comparison refuses by itself."""
+    journal = Journal()
+    gate = product.gate(journal)
+    rights = {
+        Purpose.INGEST: ingest_rights(tables, "b"),
+        Purpose.PUBLISHER: publisher_rights(tables, "a", "b"),
+        Purpose.REMOVER: remover_rights(tables, "b"),
+    }[purpose]
+    shown: list[list[Any]] = []
+    verified = gate._verified
+
+    def look(name: str, purpose: Purpose, rights: Any, rows: Any) -> str:
+        shown.extend([kind, list(fields)] for kind, fields in rows)
+        return verified(name, purpose, rights, rows)
+
+    gate._verified = look  # type: ignore[method-assign]
+    credential = gate.issue_once(purpose, rights)
+    kinds = {kind for kind, _ in shown}
+    assert kinds == {"user", "grant", "setting"} | (set() if purpose is Purpose.INGEST else {"quota", "limit"})
+
+    def refused(rows: Any) -> None:
+        with pytest.raises(GateRefused, match="otherwise than it was issued"):
+            verified(credential.name, purpose, rights, rows)
+
+    for at, (kind, fields) in enumerate(shown):
+        for field, value in enumerate(fields):
+            if (kind, field) in {("user", 0), ("quota", 0)}:  # its UUID, which is what is asked for; the quota's key
+                continue
+            other = [*fields[:field], f"{value}x" if value else "x", *fields[field + 1 :]]
+            if (kind, field) in {("user", 2), ("user", 3)}:
+                other[field] = "203.0.113.7" if field == 2 else "elsewhere"
+                if field == 2 and not product.gate(journal)._policy.hosts:
+                    continue  # any address is what was meant
+            refused([*shown[:at], [kind, other], *shown[at + 1 :]])
+        refused([*shown[:at], *shown[at + 1 :]])
+        if not (kind == "setting" or (purpose is Purpose.INGEST and kind in ("quota", "limit"))):
+            refused([*shown, [kind, fields]])
+    refused([*shown, ["role", ["somebody"]]])
+    assert verified(credential.name, purpose, rights, shown) == credential.principal_uuid
+    gate.close(credential.name)

@@ -81,9 +81,7 @@ def test_the_installed_barrier_is_exact(world: MssqlWorld) -> None:
             issue(world)
         world.sql(restore)
         attempt = CompositionAttemptStore(world.ledger.runtime()).all_open()[0].sha256
-        CompositionAttemptStore(world.ledger.runtime()).finalize(
-            attempt, builders.outcome(attempt, AttemptState.FAILED)
-        )
+        builders.end(CompositionAttemptStore(world.ledger.runtime()), attempt, AttemptState.FAILED)
     gate, credential = issue(world)
     gate.close(credential.name)
 
@@ -147,7 +145,7 @@ def test_stale_repeated_and_retiring_owners_get_no_login(world: MssqlWorld) -> N
     with pytest.raises(GateRefused):  # the same attempt again
         issue(world, attempt)
     store = CompositionAttemptStore(world.ledger.runtime())
-    store.finalize(attempt, builders.outcome(attempt, AttemptState.FAILED))
+    builders.end(store, attempt, AttemptState.FAILED)
     assert world.activation is not None
     CompositionActivationStore(world.ledger.runtime()).begin_retirement(world.activation.sha256)
     with pytest.raises(DponeError):
@@ -379,7 +377,7 @@ def test_lost_proof_bytes_block_the_next_admission(world: MssqlWorld) -> None:
     gate, credential = issue(world, attempt)
     gate.close(credential.name)
     store = CompositionAttemptStore(world.ledger.runtime())
-    store.finalize(attempt, builders.outcome(attempt, AttemptState.FAILED))
+    builders.end(store, attempt, AttemptState.FAILED)
     assert world.activation is not None
     activations = CompositionActivationStore(world.ledger.runtime())
     activations.begin_retirement(world.activation.sha256)
@@ -414,7 +412,7 @@ def test_an_unknown_commit_needs_an_explicit_reconcile(world: MssqlWorld) -> Non
     gate, credential = issue(world, attempt)
     gate.close(credential.name)
     store = CompositionAttemptStore(world.ledger.runtime())
-    store.finalize(attempt, builders.outcome(attempt, AttemptState.COMMIT_UNKNOWN))
+    builders.end(store, attempt, AttemptState.COMMIT_UNKNOWN)
     with pytest.raises(DponeError):
         world.admit(run_id="next")
     assert world.activation is not None
@@ -427,11 +425,13 @@ def test_an_unknown_commit_needs_an_explicit_reconcile(world: MssqlWorld) -> Non
         decided_at=builders.NOW,
     )  # fmt: skip
     admin = CompositionAttemptStore(world.ledger.admin())
-    done = admin.reconcile_unknown(attempt, builders.outcome(attempt, AttemptState.SUCCEEDED), signed)
+    done = admin.end(
+        attempt, AttemptState.COMMIT_UNKNOWN, builders.outcome(attempt, AttemptState.SUCCEEDED), None, signed
+    )
     assert done.state is AttemptState.SUCCEEDED
     [(outcomes,)] = on_ledger(world, "SELECT count(*) FROM dpone.evidence WHERE kind = (SELECT kind FROM dpone.evidence e "
                               "WHERE e.evidence_sha256 = (SELECT outcome_sha256 FROM dpone.attempt))")  # fmt: skip
     assert outcomes >= 2
     with pytest.raises(LedgerRule):
-        admin.reconcile_unknown(attempt, builders.outcome(attempt, AttemptState.FAILED), signed)
+        admin.end(attempt, AttemptState.COMMIT_UNKNOWN, builders.outcome(attempt, AttemptState.FAILED), None, signed)
     activations.finalize_retirement(world.activation.sha256)

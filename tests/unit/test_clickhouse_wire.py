@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ class Peer:
 
     @property
     def end(self) -> ClickHouseHttp:
-        return ClickHouseHttp("127.0.0.1", self.port, connect_timeout=5, read_timeout=5)
+        return ClickHouseHttp("127.0.0.1", self.port, connect_timeout=5, answer_within=5)
 
 
 def whole_request(connection: socket.socket) -> bytes:
@@ -134,7 +135,7 @@ def test_a_silent_server_is_a_lost_answer_after_the_read_timeout() -> None:
         release.wait(5)
 
     with Peer(silent) as peer:
-        end = ClickHouseHttp("127.0.0.1", peer.port, read_timeout=0.2)
+        end = ClickHouseHttp("127.0.0.1", peer.port, answer_within=0.2)
         with pytest.raises(AnswerLost):
             end.dispatch("EXCHANGE TABLES a AND b", LOGIN, query_id="q").send()
         release.set()
@@ -213,3 +214,45 @@ def test_the_password_is_in_no_error(reply: bytes) -> None:
     while error is not None:
         assert LOGIN.password not in repr(error) + str(error) + str(getattr(error, "details", ""))
         error = error.__context__
+
+
+def test_a_dispatch_looks_after_its_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is gone says nothing: the system asks for it."""
+    kept: list[int] = []
+    shut = http.client.HTTPConnection.close
+
+    def look(self: http.client.HTTPConnection) -> None:
+        if self.sock is not None:
+            kept.append(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+        shut(self)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "close", look)
+    with Peer(answering(OK)) as peer:
+        peer.end.dispatch("SELECT 1", LOGIN, query_id="q").send()
+    assert kept
+    assert all(kept)
+
+
+@pytest.mark.parametrize("reply", [OK, refusal(60), b"nonsense"])
+def test_a_connection_is_closed_once_the_answer_was_read(reply: bytes) -> None:
+    """The server sees its end: a session of a user that is to be closed must not linger."""
+    ended = threading.Event()
+
+    def until_closed(connection: socket.socket, peer: Peer) -> None:
+        whole_request(connection)
+        connection.sendall(reply)
+        if reply == b"nonsense":
+            connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(5)
+        assert connection.recv(1) == b""
+        ended.set()
+
+    with Peer(until_closed) as peer:
+        dispatch = peer.end.dispatch("SELECT 1", LOGIN, query_id="q")
+        if reply == OK:
+            dispatch.send()
+        else:
+            with pytest.raises((ServerRefused, AnswerLost)):
+                dispatch.send()
+        assert ended.wait(5)
+        assert dispatch._connection.sock is None

@@ -316,6 +316,7 @@ BACK = {
     "generation_parts_sha256": SHA,
 }
 MERGED = digest_of(b"merged")
+THERE = {"target_uuid": B, "generation_uuid": A, "target_parts_sha256": SHA}
 
 
 @pytest.mark.parametrize(
@@ -347,6 +348,30 @@ def test_only_a_complete_matching_observation_decides(changes: dict[str, Any], s
     verdict = judge(plan, seen(plan, **changes))
     assert verdict.state is state
     assert (verdict.reason is None) == (state is not PublicationState.COMMIT_UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, PublicationState.NOT_PUBLISHED),
+        ({"unsupported": ("outgoing_view:x",)}, PublicationState.NOT_PUBLISHED),
+        ({"target_design_sha256": digest_of(b"d")}, PublicationState.NOT_PUBLISHED),
+        ({"generation_parts_sha256": MERGED}, PublicationState.NOT_PUBLISHED),
+        ({"target_uuid": OTHER}, PublicationState.COMMIT_UNKNOWN),
+        ({"generation_uuid": None}, PublicationState.COMMIT_UNKNOWN),
+        ({"service_id": A}, PublicationState.COMMIT_UNKNOWN),
+        (THERE | {"unsupported": ("outgoing_view:x",)}, PublicationState.COMMIT_UNKNOWN),
+        (THERE, PublicationState.PUBLISHED),
+    ],
+)
+def test_what_was_never_sent_is_not_published_while_a_and_b_are_in_place(
+    changes: dict[str, Any], state: PublicationState
+) -> None:
+    """What appeared around the tables cannot be the doing of a statement of which no byte was sent; it is named."""
+    plan = intent()
+    verdict = judge(plan, seen(plan, **(BACK | changes)), never_sent=True)
+    assert verdict.state is state
+    assert (verdict.reason is None) == (changes in ({}, THERE))
 
 
 def test_an_intent_needs_two_tables_and_two_principals() -> None:

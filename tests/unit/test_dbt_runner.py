@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -242,3 +243,77 @@ def test_a_password_that_dbt_would_print_is_replaced(
         assert process.build("dpone_w_1", "s3cret-s3cret") == 0
         assert process.last_errors() == ["login *****"]
     assert "s3cret" not in caplog.text
+
+
+def _program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Workspace:
+    """A workspace in which this program stands in for the one that runs dbt."""
+    program = tmp_path / "program.py"
+    program.write_text(text)
+    monkeypatch.setattr("airflow_provider_dpone.engines.dbt.child.__file__", str(program))
+    workspace = Workspace(tmp_path / "runs")
+    seal(project(tmp_path / "source"), workspace.project)
+    return workspace
+
+
+def test_a_build_that_waits_for_ever_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a server that fell silent: dbt itself would wait as long as its connection stands."""
+    monkeypatch.setattr("airflow_provider_dpone.engines.dbt.process.LONGEST", 1.0)
+    workspace = _program(tmp_path, monkeypatch, "import time\ntime.sleep(60)\n")
+    started = time.monotonic()
+    with DbtProcess(workspace, POSTGRES.profiles(1)) as process:
+        assert process.build("dpone_w_1", "s3cret") < 0
+    assert time.monotonic() - started < 30
+
+
+def test_a_process_that_is_told_to_end_is_waited_for_before_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What dbt does at its end (it closes its sessions, cancels its statements) is not cut off."""
+    done = tmp_path / "done"
+    workspace = _program(
+        tmp_path, monkeypatch,
+        "import pathlib, signal, sys, time\n"
+        "def end(*_):\n"
+        "    time.sleep(0.4)\n"
+        f"    pathlib.Path({str(done)!r}).write_text('closed')\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        f"pathlib.Path({str(tmp_path / 'ready')!r}).write_text('')\n"
+        "time.sleep(60)\n",
+    )  # fmt: skip
+    with DbtProcess(workspace, POSTGRES.profiles(1)) as process:
+        wait_for(lambda: (tmp_path / "ready").exists(), 20)
+        process.stop(grace=20)
+        assert done.read_text() == "closed"
+        assert process._process.returncode == 0
+
+
+def test_a_process_that_does_not_end_when_told_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _program(
+        tmp_path, monkeypatch,
+        "import pathlib, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"pathlib.Path({str(tmp_path / 'ready')!r}).write_text('')\n"
+        "time.sleep(60)\n",
+    )  # fmt: skip
+    with DbtProcess(workspace, POSTGRES.profiles(1)) as process:
+        wait_for(lambda: (tmp_path / "ready").exists(), 20)
+        process.stop(grace=0.2)
+        assert process._process.returncode == -signal.SIGKILL
+        assert not alive(process.pid)
+
+
+def test_a_planned_process_is_let_go_and_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was only asked what would run: it is told so, and nothing is killed in the middle of its end."""
+    done = tmp_path / "done"
+    workspace = _program(
+        tmp_path, monkeypatch,
+        "import json, pathlib, sys, time\n"
+        "asked = json.loads(sys.stdin.readline())\n"
+        "time.sleep(0.4)\n"
+        f"pathlib.Path({str(done)!r}).write_text(json.dumps(asked))\n",
+    )  # fmt: skip
+    with DbtProcess(workspace, POSTGRES.profiles(1)) as process:
+        process._planned = True
+    assert json.loads(done.read_text()) == {"end": True}
+    assert process._process.returncode == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -201,3 +203,44 @@ def test_an_operator_outside_a_task_process_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(binding, "_bound", None)
     with pytest.raises(InstanceUnbound):
         binding.bound_coordinates()
+
+
+def test_importing_an_operator_loads_no_driver(tmp_path: Path) -> None:
+    """DAG files are parsed all the time: what a task needs is imported by the task."""
+    code = (
+        "import sys\n"
+        "from airflow_provider_dpone.operators import snapshot, load, retention, dbt\n"
+        "heavy = ('psycopg', 'pyodbc', 'arrow_odbc', 'clickhouse_driver', 'pyarrow', 'adbc_driver_postgresql', 'pandas', 'numpy',"
+        " 'airflow_clickhouse_plugin', 'airflow_provider_dpone.ledger', 'airflow_provider_dpone.engines.postgres')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ended.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_a_task_without_an_instance_of_its_own_is_told_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``airflow tasks test`` binds a made-up instance."""
+    made_up = binding._Bound("d", "r", "t", -1, 0, 0, "not-an-instance")
+    monkeypatch.setattr(binding, "_bound", made_up)
+    with pytest.raises(InstanceUnbound, match="airflow dags test"):
+        binding.bound_coordinates()
+
+
+def test_everything_a_dbt_task_is_given_reaches_dbt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_DWH", "postgres://controller:pw@db:5433/shop?sslmode=disable")
+    given = DbtBuildOperator(
+        task_id="models", project_dir=str(tmp_path), target_conn_id="dwh", target_schema="mart",
+        select=["a", "b"], exclude="c", vars={"day": "monday"}, full_refresh="true", fail_fast=True, threads=3,
+        env={"COUNTRY": "DE", "LEVEL": 7}, dbt_executable_path="/opt/dbt/bin/dbt", work_dir=tmp_path / "work",
+    )._spec()  # fmt: skip
+    assert given.environment == {"COUNTRY": "DE", "LEVEL": "7"}
+    assert (given.select, given.exclude, given.variables) == (("a", "b"), ("c",), {"day": "monday"})
+    assert (given.full_refresh, given.fail_fast, given.threads) == (True, True, 3)
+    assert (given.dbt_executable, given.label) == ("/opt/dbt/bin/dbt", "models")
+    assert given.project_dir == tmp_path
+    assert (given.root, given.cache) == (tmp_path / "work" / "runs", tmp_path / "work" / "parses")
+    target = given.target
+    assert (target.host, target.port, target.database, target.schema) == ("db", 5433, "shop", "mart")
+    plain = DbtBuildOperator(task_id="m", project_dir=str(tmp_path), target_conn_id="dwh", target_schema="mart")._spec()
+    assert (plain.environment, plain.select, plain.exclude, plain.variables) == ({}, (), (), {})
+    assert (plain.full_refresh, plain.fail_fast, plain.threads, plain.dbt_executable) == (False, False, 1, None)

@@ -31,10 +31,9 @@ def test_a_rendered_schema_begins_with_its_refusal_of_every_name(render: type) -
 def test_a_control_schema_is_named_everywhere(dialect: type) -> None:
     other = dialect("other_control")
     texts = [other.script(), *other.grants("role"), *other.provisioner_grants("role")]
-    assert [text for text in texts if re.search(r"(?<!\w)dpone(?!\w)", text)] == []
-    assert len(re.findall(r"\bother_control\b", other.script())) == len(
-        re.findall(r"(?<!\w)dpone(?!\w)", dialect().script())
-    )
+    ours = r"(?<!\w)dpone(?!\w)(?!\.\w+\.v\d)"  # the names of kinds of documents stay as they are
+    assert [text for text in texts if re.search(ours, text)] == []
+    assert len(re.findall(r"\bother_control\b", other.script())) == len(re.findall(ours, dialect().script()))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -35,6 +35,7 @@ KEPT: Final[dict[str, str]] = {
 }
 _COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
 _MODULE: Final = re.compile(r"CREATE (?:TRIGGER|FUNCTION|PROCEDURE)\b.*?\bAS\nBEGIN\n(?P<body>.*)\nEND;?", re.DOTALL)
+_TABLE: Final = re.compile(r"CREATE FUNCTION\b.*?\bRETURNS TABLE AS\nRETURN\n(?P<body>.*);?", re.DOTALL)
 _IMPERSONATED: Final = re.compile(r"^EXECUTE AS LOGIN = N'\w+';\n|^REVERT;\n", re.MULTILINE)
 _THROW: Final = re.compile(r"\bTHROW 510\d\d, (N'\w+'|@\w+), 1\b")
 
@@ -45,8 +46,10 @@ def _statements(batch: str) -> str:
     THROW and impersonation are unknown to the parser.
     """
     plain = _IMPERSONATED.sub("", _COMMENT.sub("", batch)).strip()
-    module = _MODULE.fullmatch(plain)
-    return _THROW.sub(r"SELECT \1", module["body"]) if module else plain
+    module = _MODULE.fullmatch(plain) or _TABLE.fullmatch(plain)
+    if module is None:
+        return plain
+    return _THROW.sub(r"SELECT \1", re.sub(r"^  RETURN ", "  SELECT ", module["body"]))
 
 
 def _unread(batch: str) -> list[str]:

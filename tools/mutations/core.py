@@ -81,7 +81,7 @@ BY_FILE: Rows = [
     (
         "ledger/transaction.py",
         [
-            ("P11", "            if layout and pins.layout != self.dialect.layout(connection):", "            if False:",
+            ("P11", "pins.layout != self.dialect.layout(connection):", "False:",
              (LEDGER + "test_altered_layout_stops_every_write",)),
             ("P11", "        if self._expected is not None and pins.service_id != self._expected:", "        if False:",
              (LEDGER + "test_pinned_service_id_is_compared",)),
@@ -89,7 +89,7 @@ BY_FILE: Rows = [
              (LEDGER + "test_a_transaction_replaced_while_it_was_open_is_no_write",)),
             ("P9", "            self._read_back(tx, lost)\n", "            pass\n",
              (LEDGER + "test_lost_commit_ack_is_read_back_not_replayed", LEDGER + "test_commit_in_doubt_is_never_success")),
-            ("P9", "self._transaction(lock=lost is not None, layout=False)", "self._transaction(lock=False, layout=False)",
+            ("P9", "self._transaction(lock=lost is not None)", "self._transaction(lock=False)",
              (LEDGER + "test_a_commit_still_under_way_is_waited_for_before_it_is_read_back",)),
         ],
     ),
@@ -336,8 +336,6 @@ BY_FILE: Rows = [
              (HANDOVER + "test_a_refusal_changes_nothing[stale context]",)),
             ("P11", "        if found.request != given.request or found.epochs != given.epochs:", "        if False:",
              (HANDOVER + "test_a_stale_epoch_acknowledges_nothing",)),
-            ("P12", "            if unresolved:\n                raise _unresolved(unresolved)\n            stores.activations.begin_retirement", "            stores.activations.begin_retirement",
-             (HANDOVER + "test_a_predecessor_is_drained_first_and_epochs_grow",)),
         ],
     ),
     (

@@ -54,6 +54,7 @@ class DbtCell(AttemptProtocol[SqlWorld, DbtReceipt]):
     """Runs one dbt attempt."""
 
     receipt_type = DbtReceipt
+    untouched = "what dbt had built before it stopped is there, read back and in the ledger"
 
     def __init__(self, world: SqlWorld, work: DbtWork, stop: StopFlag, finished: SchedulerView) -> None:
         super().__init__(world, work, stop, finished)

@@ -133,9 +133,12 @@ class LoadCell(AttemptProtocol[SqlWorld, LoadReceipt]):
             steps.say("the target was altered meanwhile; planned again")
         staging = staging_name(attempt)
         with steps("staging", f"making staging table {staging}"):
+            world.attempts.require_acting(attempt)
             baseline = plan.loads.baseline(attempt, self._name)
             world.attempts.record(attempt, (EvidenceKind.BASELINE, baseline))
-            plan.loads.stage(plan.table, staging)
+            ended = world.attempts.digests_ended_on(admissible.guard.guard_id)
+            world.attempts.require_acting(attempt)
+            plan.loads.stage(plan.table, staging, [staging_name(sha256) for sha256 in ended])
         gate = world.gate_of(attempt, [admissible.guard])
         with steps("worker", "issuing the worker's login"):
             worker = gate.issue_once(Purpose.WORKER, plan.loads.rights(plan.table, staging))

@@ -24,7 +24,7 @@ from airflow_provider_dpone.contracts.states import AttemptState, DispatchState,
 from airflow_provider_dpone.engines.clickhouse.quoting import table
 from airflow_provider_dpone.engines.clickhouse.rights import remover_rights
 from airflow_provider_dpone.enrolment.clickhouse import require_target
-from airflow_provider_dpone.errors import AnswerLost, RemovalRefused, ServerRefused
+from airflow_provider_dpone.errors import AnswerLost, CounterUnreadable, RemovalRefused, ServerRefused
 from airflow_provider_dpone.ledger.schema import EvidenceKind
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ class Candidate:
 
     name: str
     uuid: str
-    bytes: int
+    bytes: int | None
+    """None where the server gives no number; such a table is not removed."""
 
 
 class RetentionCell(AttemptProtocol[ClickHouseWorld, RetentionReceipt]):
@@ -69,6 +70,7 @@ class RetentionCell(AttemptProtocol[ClickHouseWorld, RetentionReceipt]):
         """The target is as enrolled; what may go and what stays is known."""
         require_target(self.world.target.control, admissible.guard)
         self._removable, self._kept = self._candidates(admissible)
+        _freed(self._removable)
 
     def reusable(self, admissible: Admissible) -> RetentionReceipt | None:
         """With nothing to remove, nothing is admitted."""
@@ -79,7 +81,14 @@ class RetentionCell(AttemptProtocol[ClickHouseWorld, RetentionReceipt]):
         return plan_digest(self._work.plan_sha256(), *(c.name for c in self._removable))
 
     def perform(self, admissible: Admissible) -> RetentionReceipt:
-        """Remove what may go; what turns out not to be ours is left in place."""
+        """Remove what may go, as it is seen now that nobody else moves the guard.
+
+        :raises RemovalRefused: what was planned may not go any more; the next try plans again.
+        """
+        may_go, self._kept = self._candidates(admissible)
+        changed = [c.name for c in self._removable if (c.name, c.uuid) not in {(m.name, m.uuid) for m in may_go}]
+        if changed:
+            raise RemovalRefused(f"{', '.join(changed)} may not be removed any more; run the task again")
         for candidate in self._removable:
             with self.steps("remove", f"removing {admissible.database}.{candidate.name}"):
                 self._remove(admissible, candidate)
@@ -133,7 +142,7 @@ class RetentionCell(AttemptProtocol[ClickHouseWorld, RetentionReceipt]):
                 "retired": [retired_prefix(sha256) for sha256 in ended] or [""],
             },
         )
-        return [Candidate(str(name), str(carried), int(size or 0)) for name, carried, size in rows]
+        return [Candidate(str(n), str(carried), None if size is None else int(size)) for n, carried, size in rows]
 
     def _remove(self, admissible: Admissible, candidate: Candidate) -> None:
         world = self.world
@@ -161,7 +170,8 @@ class RetentionCell(AttemptProtocol[ClickHouseWorld, RetentionReceipt]):
             journal.claim_dispatch(dispatch_id=query_id, name=credential.name, kind="drop", statement=statement)
             gate.note_dispatch(credential.name, query_id)
             try:
-                world.target.http.dispatch(statement, credential, query_id=query_id).send()
+                within = world.target.policy.answer_within
+                world.target.http.dispatch(statement, credential, query_id=query_id, answer_within=within).send()
                 journal.end_dispatch(dispatch_id=query_id, state=DispatchState.ANSWERED, note="ok")
             except ServerRefused as error:
                 refused = error
@@ -190,5 +200,16 @@ class RetentionCell(AttemptProtocol[ClickHouseWorld, RetentionReceipt]):
             target=f"{admissible.database}.{admissible.table}",
             removed=tuple(c.name for c in removed),
             kept=tuple(sorted(self._kept)),
-            freed_bytes=sum(c.bytes for c in removed),
+            freed_bytes=_freed(removed),
         )
+
+
+def _freed(candidates: list[Candidate]) -> int:
+    """Bytes these tables take.
+
+    :raises CounterUnreadable: the server gives no size for one; it is never taken for nothing.
+    """
+    unsized = [c.name for c in candidates if c.bytes is None]
+    if unsized:
+        raise CounterUnreadable(f"the server gives no size for {', '.join(unsized)}; nothing was removed")
+    return sum(c.bytes for c in candidates if c.bytes is not None)

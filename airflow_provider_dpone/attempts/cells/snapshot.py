@@ -28,7 +28,7 @@ from airflow_provider_dpone.contracts.receipts import SnapshotReceipt
 from airflow_provider_dpone.contracts.release import WorkloadDeclaration
 from airflow_provider_dpone.contracts.states import DispatchState, PublicationState, Purpose
 from airflow_provider_dpone.engines.clickhouse.aggregates import read_aggregates
-from airflow_provider_dpone.engines.clickhouse.content import read_content
+from airflow_provider_dpone.engines.clickhouse.content import read_sealed
 from airflow_provider_dpone.engines.clickhouse.executor import ClickHouseExchangeExecutor
 from airflow_provider_dpone.engines.clickhouse.observer import SnapshotCatalog
 from airflow_provider_dpone.engines.clickhouse.quoting import identifier, table
@@ -49,6 +49,7 @@ from airflow_provider_dpone.errors import (
     NotPublished,
     ReconciliationFailed,
     ServerRefused,
+    TargetChanged,
 )
 from airflow_provider_dpone.ledger.activations import Guard
 from airflow_provider_dpone.ledger.schema import EvidenceKind
@@ -159,6 +160,7 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
         generation = generation_name(attempt)
         with steps("generation", f"building generation {admissible.database}.{generation}"):
             retained = world.retained(guard.guard_id, guard.table, but=generation)
+            world.attempts.require_acting(attempt)
             make_generation(world.target.control, guard, generation)
         copied = self._copy(admissible, conversion, generation, retained)
         with steps("reconcile", "reconciling source and generation in two independent ways"):
@@ -180,7 +182,7 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
                 budget_since=gate.start_at_issue(credential.name),
                 require_owned=lambda control: require_marker(control, guard.table),
             ),
-            executor=ClickHouseExchangeExecutor(world.target.http, credential),
+            executor=ClickHouseExchangeExecutor(world.target.http, credential, world.target.policy.answer_within),
         )
         identity = admissible.identity(self._work.coordinates, self._work.plan_sha256())
         with steps("publish", f"publishing {admissible.database}.{admissible.table}"):
@@ -286,21 +288,39 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
     ) -> GenerationRecord:
         """Compare source and generation in two ways, and bind what B is into one record.
 
-        :raises ReconciliationFailed: an aggregate or the content digest differs.
+        The parts that are sealed are those whose content was digested, by the one statement that digested them. What
+        is changed or added after it makes other parts, whose content is read again before and after the EXCHANGE.
+
+        :raises ReconciliationFailed: an aggregate or the content digest differs, or B holds more or fewer rows by now.
+        :raises TargetChanged: B is another table than at the beginning.
         :raises CeilingExceeded: a storage ceiling is passed at the end.
         """
         world, work, guard = self.world, self._work, admissible.guard
         with world.target.control.fresh() as control:
-            content = read_content(control, admissible.database, generation, conversion.names)
+            before = generation_facts(control, guard, generation)
+            content, parts_sha256 = read_sealed(control, admissible.database, generation, conversion.names)
             aggregates = read_aggregates(control, admissible.database, generation, conversion)
             storage = read_storage(control, admissible.database, admissible.table, generation, retained)
+        with world.target.control.fresh() as control:
             facts = generation_facts(control, guard, generation)
+        if facts.uuid != before.uuid:
+            raise TargetChanged(
+                f"{admissible.database}.{generation} became another table ({facts.uuid}, was {before.uuid}) while it "
+                "was read; nothing was published"
+            )
         if content != copied.result.content:
             raise ReconciliationFailed(
                 f"the generation holds {content.rows} rows (digest {content.row_sum[:12]}), the stream had "
                 f"{copied.result.content.rows} (digest {copied.result.content.row_sum[:12]}); nothing was published",
                 target_rows=content.rows,
                 source_rows=copied.result.content.rows,
+            )
+        if facts.rows != content.rows:
+            raise ReconciliationFailed(
+                f"the generation holds {facts.rows} rows now, {content.rows} when it was digested; somebody writes it. "
+                "Nothing was published",
+                target_rows=facts.rows,
+                source_rows=content.rows,
             )
         if copied.wire_bytes > work.limits.max_wire_bytes:
             raise CeilingExceeded(
@@ -331,7 +351,7 @@ class SnapshotCell(AttemptProtocol[ClickHouseWorld, SnapshotReceipt]):
             generation_uuid=facts.uuid,
             design_sha256=guard.table.design.digest(),
             content=content,
-            parts_sha256=facts.parts_sha256,
+            parts_sha256=parts_sha256,
             source_aggregates_sha256=copied.source_aggregates.digest(),
             target_aggregates_sha256=aggregates.digest(),
             limits=work.limits,

@@ -144,6 +144,8 @@ def read_catalog(
     for engine, name, to_database, to_table, text, refreshed in kinds["relay"]:
         if engine == "MaterializedView" and to_database == database and to_table in tables:
             features.add(f"incoming_view:{name}")
+        if engine == "Merge" and text.count(",") < 2:
+            continue  # only with a third argument, the table to write, does it write
         near = name.startswith(f"{database}.") or _mentions(text, database)
         if (engine != "MaterializedView" or refreshed == "1") and near and any(_mentions(text, t) for t in tables):
             features.add(f"{'refreshable_view' if refreshed == '1' else engine.lower()}:{name}")

@@ -2,10 +2,13 @@
 SELECT 'mutation' AS kind, [mutation_id] AS fields
 FROM system.mutations WHERE database = {database:String} AND has({tables:Array(String)}, table) AND NOT is_done
 UNION ALL
--- relay: tables and views that write elsewhere; whether into ours, their target or their text decides.
-SELECT 'relay', [engine, database || '.' || name, target_database, target_table, if(engine = 'MaterializedView', create_table_query, engine_full),
+-- relay: tables and views that write elsewhere; whether into ours, their target or their text decides. Where rows go is
+-- said by the statement for views, time series and tables made of a table function, by the engine's arguments for others.
+SELECT 'relay', [engine, database || '.' || name, target_database, target_table,
+    if(engine IN ('MaterializedView', 'WindowView', 'TimeSeries') OR engine_full = '', create_table_query, engine_full),
     toString((database, name) IN (SELECT database, view FROM system.view_refreshes))]
-FROM system.tables WHERE engine IN ('MaterializedView', 'Distributed', 'Buffer', 'Alias')
+FROM system.tables
+WHERE engine IN ('MaterializedView', 'WindowView', 'TimeSeries', 'Distributed', 'Buffer', 'Alias', 'Merge', 'Hybrid', 'StorageProxy')
 UNION ALL
 SELECT 'dictionary', [if(database = '', name, database || '.' || name), source] FROM system.dictionaries
 UNION ALL

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airflow_provider_dpone.contracts.states import Purpose
+from airflow_provider_dpone.waiting import BEYOND
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class GatePolicy:
     def quiet_timeout(self) -> float:
         """Seconds closing waits for running statements: longer than the server lets a still body live."""
         return self.receive_timeout + 15.0
+
+    @property
+    def answer_within(self) -> float:
+        """Seconds the answer to the publisher's or remover's one statement is waited for: longer than it may run."""
+        return self.statement_seconds + float(BEYOND)
 
     def admits(self, shown: Sequence[str], names: str) -> bool:
         """Whether the networks and host names a server shows for a user are no more than these hosts.

@@ -15,12 +15,13 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 from urllib.parse import quote, urlencode
 
 from airflow_provider_dpone.errors import AnswerLost, ServerRefused, ServerUnreachable
+from airflow_provider_dpone.waiting import BEYOND, STATEMENT, keep_alive
 
 _EXCEPTION = re.compile(r"Code: (\d+)\. DB::")
 _MAX_REPLY = 16 * 2**20
@@ -61,7 +62,7 @@ class ClickHouseHttp:
     :param tls: how the server's certificate is verified; None sends in the clear.
     :param server_hostname: the name its certificate must carry, when it is not the host.
     :param connect_timeout: seconds to connect.
-    :param read_timeout: seconds without any progress of the socket after which the answer counts as lost; None waits.
+    :param answer_within: seconds without any progress of the socket after which the answer counts as lost.
     """
 
     host: str
@@ -69,17 +70,29 @@ class ClickHouseHttp:
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
     connect_timeout: float = 10.0
-    read_timeout: float | None = None
+    answer_within: float = STATEMENT + BEYOND
 
     def dispatch(
-        self, statement: str, login: Login, *, query_id: str, settings: Mapping[str, str | int] | None = None
+        self,
+        statement: str,
+        login: Login,
+        *,
+        query_id: str,
+        settings: Mapping[str, str | int] | None = None,
+        answer_within: float | None = None,
     ) -> HttpDispatch:
-        """A single-use dispatch of one statement; nothing is sent before :meth:`HttpDispatch.send`."""
-        return HttpDispatch(self, statement, login, query_id, dict(settings or {}))
+        """A single-use dispatch of one statement; nothing is sent before :meth:`HttpDispatch.send`.
+
+        :param answer_within: seconds of silence after which the answer counts as lost, when the statement's own limit
+            on the server is known.
+        """
+        end = self if answer_within is None else replace(self, answer_within=answer_within)
+        return HttpDispatch(end, statement, login, query_id, dict(settings or {}))
 
     def server_uuid(self, login: Login, *, query_id: str) -> str:
         """``serverUUID()`` of the server behind this end."""
-        return self.dispatch("SELECT serverUUID()", login, query_id=query_id).send().body.decode().strip()
+        dispatch = self.dispatch("SELECT serverUUID()", login, query_id=query_id, answer_within=BEYOND)
+        return dispatch.send().body.decode().strip()
 
 
 class _CountingConnection(http.client.HTTPConnection):
@@ -125,7 +138,7 @@ class HttpDispatch:
         token = base64.b64encode(f"{login.name}:{login.password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {token}", "User-Agent": "airflow-provider-dpone"}
         self._where = f"{end.host}:{end.port}"
-        self._read_timeout = end.read_timeout
+        self._answer_within = end.answer_within
         self._secure = end.tls is not None
         self._connection: _CountingConnection | _CountingTlsConnection
         if end.tls is not None:
@@ -182,7 +195,8 @@ class HttpDispatch:
             raise ServerUnreachable(f"ClickHouse at {self._where} (HTTP) cannot be reached: {error}") from error
         assert self._connection.sock is not None
         self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection.sock.settimeout(self._read_timeout)
+        keep_alive(self._connection.sock)
+        self._connection.sock.settimeout(self._answer_within)
         if self._cancelled:
             raise ServerUnreachable(f"the dispatch to {self._where} was cancelled before it was sent")
 

@@ -24,6 +24,8 @@ from airflow_provider_dpone.engines.dbt.workspace import ParseCache, Workspace
 from airflow_provider_dpone.errors import DbtProjectInvalid, DbtUnusable
 
 _PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "ODBCSYSINI", "ODBCINI", "SSL_CERT_FILE")
+#: Seconds a build may take: as long as the server lets its login in.
+LONGEST: Final = 24 * 3600.0
 _EXITED: Final = os.WEXITED | os.WNOWAIT
 _KINDS: Final = ("model", "seed", "snapshot", "test", "unit_test")
 #: The same text in every process, so that a parse saved by one fits the private copy of the next.
@@ -147,14 +149,22 @@ class DbtProcess:
     def build(self, user: str, password: str) -> int:
         """Build with a one-time login; returns when the process and all it started have ended.
 
+        A process that waits for a server gone silent is ended after :data:`LONGEST`.
+
         :returns: dbt's exit code; negative when a signal ended it. It proves nothing.
         """
         self._redact.hide(password)
         self._planned = False
         self._ask(user=user, password=password)
-        for line in self._answers:
-            self._answered_failure = str(json.loads(line).get("failed"))
-        return self._ended()
+        deadline = threading.Timer(LONGEST, self.stop)
+        deadline.daemon = True
+        deadline.start()
+        try:
+            for line in self._answers:
+                self._answered_failure = str(json.loads(line).get("failed"))
+            return self._ended()
+        finally:
+            deadline.cancel()
 
     def last_errors(self) -> list[str]:
         """What dbt last logged as errors; call it after the end."""

@@ -73,6 +73,11 @@ def source_place(connection: pyodbc.Connection) -> tuple[str, str]:
     return str(row["server_name"]), _database_id(row)
 
 
+def primary_key(connection: pyodbc.Connection, namespace: str, name: str) -> tuple[str, ...]:
+    """The columns of a table's primary key, in order; empty without one."""
+    return tuple(str(row["name"]) for row in _rows(connection, statement("primary_key.sql"), namespace, name))
+
+
 def _database_id(row: dict[str, Any]) -> str:
     return "/".join(str(row[n]) for n in ("database_number", "database_created", "database_guid") if row[n])
 

@@ -12,10 +12,11 @@ from typing import Any, Final, Self
 import pyodbc
 
 from airflow_provider_dpone.engines.mssql import scripts
-from airflow_provider_dpone.engines.mssql.session import connect, translated
+from airflow_provider_dpone.engines.mssql.session import connect_lined, translated
 from airflow_provider_dpone.errors import AnswerLost, DponeError, DriverFailed, ServerUnreachable
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
 from airflow_provider_dpone.ledger.schema import SCHEMA
+from airflow_provider_dpone.waiting import Line
 
 #: What every session starts with, sent without parameters so that it stays. Error texts in one language.
 SETTINGS: Final = (
@@ -43,9 +44,10 @@ def _reasoned() -> Iterator[None]:
 class MssqlSession:
     """One open session in autocommit mode. Nothing is retried; every result set is drained, where late errors show."""
 
-    def __init__(self, params: MssqlParams, connection: pyodbc.Connection) -> None:
+    def __init__(self, params: MssqlParams, connection: pyodbc.Connection, line: Line) -> None:
         self._params = params
         self._connection = connection
+        self._line = line
         self._running: pyodbc.Cursor | None = None
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -66,7 +68,8 @@ class MssqlSession:
     def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         rows: list[tuple[Any, ...]] = []
         changed = 0
-        with _reasoned(), translated(self._params, "a statement"):
+        seconds = self._params.answer_seconds
+        with _reasoned(), translated(self._params, "a statement"), self._line.within(seconds):
             cursor = self._running = self._connection.cursor()
             try:
                 cursor.execute(sql, *values)
@@ -126,7 +129,7 @@ def open_session(params: MssqlParams) -> MssqlSession:
     :raises ServerUnreachable, ServerRefused: no session could be made.
     """
     with _reasoned():
-        session = MssqlSession(params, connect(params))
+        session = MssqlSession(params, *connect_lined(params))
     session.query(SETTINGS)
     return session
 

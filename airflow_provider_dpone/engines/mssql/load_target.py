@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.contracts.columns import TableAggregates
@@ -26,6 +26,7 @@ from airflow_provider_dpone.engines.mssql.target import (
     types_of,
 )
 from airflow_provider_dpone.engines.sql.rights import WorkerRights
+from airflow_provider_dpone.errors import TargetChanged
 from airflow_provider_dpone.ledger.transaction import Ledger
 from airflow_provider_dpone.transfer.convert import Conversion
 from airflow_provider_dpone.transfer.meter import StorageNumbers
@@ -121,21 +122,28 @@ class MssqlLoads:
         )
 
     def _content(self, session: MssqlSession, name: str, number: str) -> Content:
-        columns = [column for column in described_columns(session, number) if not column["is_computed"]]
+        before = described_columns(session, number)
+        columns = [column for column in before if not column["is_computed"]]
         types = {n: kind for n, kind in types_of(columns).items() if kind.family != "Refused"}
-        return staging_table.table_content(session, types, self._schema, name)
+        content = staging_table.table_content(session, types, self._schema, name)
+        if relation_id(session, self._schema, name) != number or described_columns(session, number) != before:
+            raise TargetChanged(f"{self._schema}.{name} was altered or replaced while it was read; look again")
+        return content
 
-    def stage(self, table: LoadTable, staging: str) -> None:
-        """Create the staging table of an attempt, after removing those that broken-off attempts left."""
+    def stage(self, table: LoadTable, staging: str, ended: Sequence[str]) -> None:
+        """Create the staging table of an attempt, after removing those that broken-off attempts left.
+
+        :param ended: staging tables of attempts that have ended; no other is touched, however late this runs.
+        """
         with self._control.fresh() as session:
-            staging_table.drop_staging(session, self._schema)
+            staging_table.drop_staging(session, self._schema, ended)
             staging_table.create_staging(session, table, staging)
             require_enrolled(self._control, session, self._enrolment)
 
     def unstage(self, staging: str) -> None:
         """Remove the staging table of an attempt; one that somebody reads stays for a later load."""
         with self._control.fresh() as session:
-            staging_table.drop_staging(session, self._schema, staging)
+            staging_table.drop_staging(session, self._schema, [staging])
 
     def rights(self, table: LoadTable, staging: str) -> WorkerRights:
         """What the worker of a load may do."""
@@ -181,6 +189,7 @@ class MssqlLoads:
         with self._control.fresh() as session:
             require_place(self._control, session, self._enrolment)
             found = self._receipt_row(session, attempt_sha256)
+            require_place(self._control, session, self._enrolment)  # it still is: the row was looked for in it
         if found is None:
             return None
         relation, document, name, transaction = found

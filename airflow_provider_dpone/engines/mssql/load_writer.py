@@ -16,7 +16,7 @@ from airflow_provider_dpone.engines.mssql import scripts
 from airflow_provider_dpone.engines.mssql.control import MssqlSession, open_session
 from airflow_provider_dpone.engines.mssql.json_rows import insert_sql
 from airflow_provider_dpone.engines.mssql.scripts import quoted
-from airflow_provider_dpone.engines.mssql.staging import carried
+from airflow_provider_dpone.engines.mssql.staging import carried, table_content
 from airflow_provider_dpone.engines.mssql.target import LoadTable, describe_target
 from airflow_provider_dpone.errors import Fenced, ReconciliationFailed, ServerRefused, TargetChanged
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
@@ -55,9 +55,11 @@ class MssqlLoadWriter:
     def swap(self, table: LoadTable, staging: str, record: LoadRecord) -> None:
         """Remove the target's rows and insert the staged ones, in a transaction that is left open.
 
+        The target is digested once more inside of it, so that what is committed is what was streamed.
+
         :raises TargetChanged: the table is not the planned one any more.
         :raises Fenced: the gate is not open under this guard, epoch and attempt.
-        :raises ReconciliationFailed: not exactly the streamed number of rows was inserted.
+        :raises ReconciliationFailed: the target would not hold exactly the streamed rows, whatever changed them.
         """
         relation, staged = quoted(table.schema, table.name), quoted(table.schema, staging)
         self._session = session = open_session(self._params)
@@ -80,6 +82,15 @@ class MssqlLoadWriter:
                 f"{inserted} rows went from the staging table into {table.shown}, the stream had "
                 f"{record.content.rows}; nothing was changed",
                 target_rows=inserted,
+                source_rows=record.content.rows,
+            )
+        stands = table_content(session, table.types, table.schema, table.name)
+        if stands != record.content:
+            raise ReconciliationFailed(
+                f"{table.shown} would hold other rows than the stream had (digest {stands.row_sum[:12]}, not "
+                f"{record.content.row_sum[:12]}): the staging table was changed after it was compared, or a trigger "
+                "of the target changes rows; nothing was changed",
+                target_rows=stands.rows,
                 source_rows=record.content.rows,
             )
 

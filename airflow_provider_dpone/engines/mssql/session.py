@@ -14,6 +14,7 @@ from airflow_provider_dpone.errors import AnswerLost, DriverFailed, ServerRefuse
 from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import BUSY, PASSING, Diagnostic, diagnose
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import connect as connect_odbc
+from airflow_provider_dpone.waiting import Line, opening
 
 _ARROW: Final = re.compile(
     r"State: (?P<state>\w{5}), Native error: (?P<number>-?\d+), Message: (?P<text>.*)", re.DOTALL
@@ -24,6 +25,8 @@ _ENDED: Final = (596, 6005, 6006)
 _LOST: Final = ("08", "HYT")
 #: States in which the driver says no more than that something went wrong, or that it was cancelled: no answer was read.
 _DOUBTFUL: Final = ("HY000", "HY008", "01000")
+#: Seconds a session for looks at the catalog may last.
+_LOOKS: Final = 900.0
 
 
 def _diagnose(error: BaseException) -> Diagnostic:
@@ -65,13 +68,22 @@ def translated(params: MssqlParams, doing: str) -> Iterator[None]:
 
 
 def connect(params: MssqlParams) -> pyodbc.Connection:
-    """Open a session in autocommit mode.
+    """Open a session in autocommit mode for a few looks at the catalog; it is cut when it is still at it much later.
 
     :raises ServerUnreachable: no connection could be made.
     :raises ServerRefused: the server refused the login; the message carries its error number.
     """
+    connection, line = connect_lined(params)
+    line.end_after(min(_LOOKS, params.answer_seconds))
+    return connection
+
+
+def connect_lined(params: MssqlParams) -> tuple[pyodbc.Connection, Line]:
+    """Open a session in autocommit mode, and the line on which its waits are to be bounded; raises like connect."""
     try:
-        return connect_odbc(params)
+        with opening(params.port) as line:
+            connection = connect_odbc(params)
+        return connection, line
     except pyodbc.Error as error:
         found = diagnose(error)
         if found.number is not None:

@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
 from airflow_provider_dpone.engines.mssql.aggregates import read_aggregates, read_sql, relation_sql
-from airflow_provider_dpone.engines.mssql.catalog import describe, source_place
+from airflow_provider_dpone.engines.mssql.catalog import describe, primary_key, source_place
 from airflow_provider_dpone.engines.mssql.scripts import quoted
 from airflow_provider_dpone.engines.mssql.session import connect, translated
 from airflow_provider_dpone.engines.mssql.types import FINE, MICROSECONDS, NANOSECONDS, explain
 from airflow_provider_dpone.errors import CeilingExceeded, SourceChanged, Stopped
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams, require_untraced
 from airflow_provider_dpone.transfer.convert import ColumnConversion, Conversion
+from airflow_provider_dpone.waiting import Line, opening
 
 #: Bytes of one transit buffer; the driver fills one while another is read. A buffer for a single wider row grows to the
 #: ceiling below.
@@ -49,13 +50,14 @@ class MssqlSnapshot:
     """An open snapshot. Made by :meth:`MssqlSource.open`; ends with its ``with`` block."""
 
     def __init__(
-        self, params: MssqlParams, table: SourceTable, snapshot_id: str, session: arrow_odbc.Connection
+        self, params: MssqlParams, table: SourceTable, snapshot_id: str, session: arrow_odbc.Connection, line: Line
     ) -> None:
         self.table = table
         self.snapshot_id = snapshot_id
         self.taken_at = datetime.now(UTC)
         self._params = params
         self._session = session
+        self._line = line
         self._one_at_a_time = threading.Lock()
         self._cancelled = threading.Event()
 
@@ -87,7 +89,7 @@ class MssqlSnapshot:
                 binary,
                 row,
             )
-            for batch in reader:
+            for batch in self._line.each(self._params.answer_seconds, iter(reader)):
                 if self._cancelled.is_set():
                     raise Stopped("the read of the source was cancelled")
                 yield _delivered(batch, conversion, units)
@@ -105,18 +107,20 @@ class MssqlSnapshot:
         """
         if self._cancelled.is_set():
             raise Stopped("the read of the source was cancelled")
-        return self._session.read_arrow_batches(
-            "EXEC sp_executesql ?",
-            batch_size=_BATCH_ROWS,
-            parameters=[sql],
-            max_bytes_per_batch=max(BATCH_BYTES, row),
-            max_text_size=text,
-            max_binary_size=binary,
-            payload_text_encoding=arrow_odbc.TextEncoding.UTF16,
-        )
+        with self._line.within(self._params.answer_seconds):
+            return self._session.read_arrow_batches(
+                "EXEC sp_executesql ?",
+                batch_size=_BATCH_ROWS,
+                parameters=[sql],
+                max_bytes_per_batch=max(BATCH_BYTES, row),
+                max_text_size=text,
+                max_binary_size=binary,
+                payload_text_encoding=arrow_odbc.TextEncoding.UTF16,
+            )
 
     def _query(self, sql: str) -> list[tuple[object, ...]]:
-        return [tuple(row.values()) for batch in self._read(sql) for row in batch.to_pylist()]
+        batches = self._line.each(self._params.answer_seconds, iter(self._read(sql)))
+        return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
     def _measured(self, conversion: Conversion) -> dict[str, int]:
         """The longest value of each column without a useful declared length: UTF-16 units of text, bytes of binary."""
@@ -215,6 +219,11 @@ class MssqlSource:
         with closing(connect(self.params)) as connection, translated(self.params, "asking which database this is"):
             return source_place(connection)
 
+    def primary_key(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The columns of a table's primary key, in order; empty without one."""
+        with closing(connect(self.params)) as connection, translated(self.params, "looking for the primary key"):
+            return primary_key(connection, namespace, name)
+
     def describe(self, namespace: str, name: str) -> SourceTable:
         """Describe a table without keeping anything open; for preflight."""
         with closing(connect(self.params)) as connection, translated(self.params, "describing the source"):
@@ -232,12 +241,14 @@ class MssqlSource:
         with closing(connect(self.params)) as catalog, translated(self.params, "opening a snapshot"):
             before = describe(catalog, namespace, name)
             require_untraced()
-            session = arrow_odbc.connect(self.params.connection_string())
-            session.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
-            session.execute("SET LOCK_TIMEOUT 15000")
-            session.execute("BEGIN TRANSACTION")
+            with opening(self.params.port) as line:
+                session = arrow_odbc.connect(self.params.connection_string())
+            with line.within(self.params.answer_seconds):
+                session.execute("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
+                session.execute("SET LOCK_TIMEOUT 15000")
+                session.execute("BEGIN TRANSACTION")
             # the first look at data takes the snapshot; the design is compared after it
-            snapshot = MssqlSnapshot(self.params, before, "", session)
+            snapshot = MssqlSnapshot(self.params, before, "", session, line)
             [(moment,)] = snapshot._query(
                 f"SELECT CONCAT(CONVERT(nvarchar(33), SYSUTCDATETIME(), 126), N' session ', @@SPID) AS moment"  # noqa: S608
                 f" FROM (SELECT 1 AS one) AS o LEFT JOIN (SELECT TOP (1) 1 AS seen FROM {quoted(namespace, name)}) AS t"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from airflow_provider_dpone.contracts.columns import TableAggregates
@@ -32,8 +32,8 @@ def _column(name: str, kind: MssqlType) -> str:
     return f"{quoted(name)} {kind.staged}{collation} {'NULL' if kind.nullable else 'NOT NULL'}"
 
 
-def drop_staging(session: MssqlSession, schema: str, only: str | None = None) -> list[str]:
-    """Drop the staging tables of a schema, or one of them; the names of those that somebody still reads."""
+def drop_staging(session: MssqlSession, schema: str, names: Collection[str]) -> list[str]:
+    """Drop these staging tables of a schema where they exist; the names of those that somebody still reads."""
     rows = session.query(
         "SELECT t.name FROM sys.tables AS t WHERE t.schema_id = SCHEMA_ID(?) AND LEN(t.name) = 40 "
         "AND t.name LIKE N'dpone[_]s[_]%'",
@@ -42,7 +42,7 @@ def drop_staging(session: MssqlSession, schema: str, only: str | None = None) ->
     read: list[str] = []
     session.query("SET LOCK_TIMEOUT 2000")
     for (name,) in rows:
-        if only is not None and name != only:
+        if name not in names:
             continue
         try:
             session.query(f"DROP TABLE {quoted(schema, name)}")

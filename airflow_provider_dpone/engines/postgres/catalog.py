@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import psycopg
@@ -13,7 +12,6 @@ from airflow_provider_dpone.engines.postgres.session import statement
 from airflow_provider_dpone.engines.postgres.types import TypeRule, numeric_modifier, rule_of
 from airflow_provider_dpone.errors import SourceMissing, SourceNotReadable, SourceUnsupported
 
-_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 _OLDEST: Final = 140000
 _KINDS: Final = {"r": "table", "p": "partitioned table", "m": "materialized view"}
 _REFUSED_KINDS: Final = {
@@ -25,27 +23,6 @@ _REFUSED_KINDS: Final = {
     "t": "a TOAST table",
     "c": "a composite type",
 }
-
-
-def parse_relation(text: str) -> tuple[str, str]:
-    """Schema and name of ``schema.name``; a part in double quotes may hold dots. Case is kept as written.
-
-    :raises SourceMissing: not two parts.
-    """
-    parts, position = [], 0
-    while position < len(text):
-        match = _PART.match(text, position)
-        if match is None:
-            break
-        parts.append(match[1].replace('""', '"') if match[1] is not None else match[2])
-        position = match.end()
-        if position < len(text):
-            if text[position] != "." or position + 1 == len(text):
-                break
-            position += 1
-    if position != len(text) or len(parts) != 2:
-        raise SourceMissing(f'{text!r} is not of the form schema.name; put names with dots in quotes: "a.b"."c"')
-    return parts[0], parts[1]
 
 
 def describe(connection: psycopg.Connection, namespace: str, name: str) -> SourceTable:
@@ -88,6 +65,20 @@ def source_place(connection: psycopg.Connection) -> tuple[str, str]:
         " FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()"
     ).fetchall()
     return str(row[0]), str(row[1])
+
+
+def primary_key(connection: psycopg.Connection, namespace: str, name: str) -> tuple[str, ...]:
+    """The columns of a relation's primary key, in order; empty without one."""
+    rows = connection.execute(
+        "SELECT a.attname FROM pg_catalog.pg_index AS i"
+        " JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid"
+        " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
+        " CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)"
+        " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = k.attnum"
+        " WHERE i.indisprimary AND n.nspname = %s AND c.relname = %s ORDER BY k.place",
+        (namespace, name),
+    ).fetchall()
+    return tuple(str(column) for (column,) in rows)
 
 
 def _require_snapshot(shown: str, relation: dict[str, Any]) -> None:

@@ -12,9 +12,12 @@ from typing import Any, Final, Self
 import psycopg
 
 from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, pins, translated
+from airflow_provider_dpone.waiting import BEYOND
 
 #: Milliseconds a control transaction may wait for its next statement before the server ends it.
 _IDLE: Final = 60_000
+#: Rows of one FETCH.
+_FETCH: Final = 1 << 16
 
 
 class PostgresSession:
@@ -46,6 +49,23 @@ class PostgresSession:
         """
         with translated(self._params, "a statement"):
             return self._connection.execute(statement.encode()).rowcount
+
+    def fetched(self, select: str) -> Iterator[bytes]:
+        """The one column of bytes a SELECT gives, joined, some tens of thousands of rows at a time.
+
+        The transaction must be open; on return its cursor is closed.
+
+        :raises ServerRefused, AnswerLost: as for :meth:`query`.
+        """
+        self.query(f"DECLARE fetched NO SCROLL CURSOR FOR {select}")
+        while True:
+            with translated(self._params, "a statement"):
+                result = self._connection.execute(f"FETCH FORWARD {_FETCH} FROM fetched".encode(), binary=True).pgresult
+            assert result is not None
+            if result.ntuples == 0:
+                break
+            yield b"".join(result.get_value(row, 0) or b"" for row in range(result.ntuples))
+        self.query("CLOSE fetched")
 
     def script(self, statements: list[str]) -> None:
         """Run statements in one transaction, sent as one message: no answer lies between them, all or none holds.
@@ -106,7 +126,10 @@ class PostgresControl:
     @staticmethod
     def _session(params: PostgresParams) -> PostgresSession:
         session = PostgresSession(params, connect(params))
-        session.query("SET search_path = ''")  # so that every name is shown qualified, whatever the role's own path
+        # every name is shown qualified, whatever the role's own path; and the server ends what takes too long first
+        wait = params.answer_seconds
+        limit = round(1000 * (wait - BEYOND if wait > BEYOND else wait))
+        session.query(f"SET search_path = ''; SET statement_timeout = {limit}")
         return session
 
     def query(self, statement: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from airflow_provider_dpone.contracts.canonical import digest_of
 from airflow_provider_dpone.contracts.columns import TableAggregates
@@ -88,17 +88,15 @@ class PostgresLoads:
         """The table as it is now, for one attempt: how many rows, and which transactions wrote them."""
         relation = quoted(self._schema, name)
         with self._control.fresh() as session, session.pinned():
-            [(oid,)] = session.query(f"SELECT pg_catalog.to_regclass({literal(relation)})::oid::text")
-            found = (
-                []
-                if oid is None
-                else session.query(
-                    "SELECT pg_catalog.count(*), "  # noqa: S608
+            named = f"pg_catalog.to_regclass({literal(relation)})::oid::text"
+            [(oid,)] = session.query(f"SELECT {named}")
+            rows, fingerprint = 0, "missing"
+            if oid is not None:  # whoever renames it waits for this statement, which reads rows and name of one table
+                [(oid, rows, fingerprint)] = session.query(
+                    f"SELECT {named}, pg_catalog.count(*), "  # noqa: S608
                     "COALESCE(pg_catalog.sum(pg_catalog.hashtextextended(t.xmin::text, 0)), 0)::text "
                     f"FROM {relation} AS t"
                 )
-            )
-        rows, fingerprint = found[0] if found else (0, "missing")
         return TargetBaseline(
             attempt_sha256=attempt_sha256,
             relation=f"{self._schema}.{name}",
@@ -108,20 +106,21 @@ class PostgresLoads:
             fingerprint=fingerprint,
         )
 
-    def stage(self, table: LoadTable, staging: str) -> None:
+    def stage(self, table: LoadTable, staging: str, ended: Sequence[str]) -> None:
         """Create the staging table of an attempt, after removing those that broken-off attempts left.
 
+        :param ended: staging tables of attempts that have ended; no other is touched, however late this runs.
         :raises AmbientWriter: default privileges of the owner let somebody else write it.
         """
         with self._control.fresh() as session:
-            staging_table.drop_staging(session, self._schema)
+            staging_table.drop_staging(session, self._schema, ended)
             staging_table.create_staging(session, table, staging, self._enrolment.owner)
             require_enrolled(session, self._enrolment)
 
     def unstage(self, staging: str) -> None:
         """Remove the staging table of an attempt; one that somebody reads stays for a later load."""
         with self._control.fresh() as session:
-            staging_table.drop_staging(session, self._schema, staging)
+            staging_table.drop_staging(session, self._schema, [staging])
 
     def rights(self, table: LoadTable, staging: str) -> WorkerRights:
         """What the worker of a load may do."""
@@ -164,11 +163,13 @@ class PostgresLoads:
         """
         with self._control.fresh() as session:
             require_place(session, self._enrolment)
-            rows = session.query(
-                "SELECT r.attempt, r.relation, r.document, r.name::text, r.xid::text FROM dpone_gate.receipt AS r "
-                "WHERE r.attempt = %(attempt)s",
-                {"attempt": attempt_sha256},
-            )
+            with session.pinned():  # the lock of the look keeps the table in place until it is seen whose it is
+                rows = session.query(
+                    "SELECT r.attempt, r.relation, r.document, r.name::text, r.xid::text FROM dpone_gate.receipt AS r "
+                    "WHERE r.attempt = %(attempt)s",
+                    {"attempt": attempt_sha256},
+                )
+                require_place(session, self._enrolment)
         if not rows:
             return None
         attempt, relation, document, name, transaction = rows[0]

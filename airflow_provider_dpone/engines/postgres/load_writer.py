@@ -17,6 +17,7 @@ from airflow_provider_dpone.contracts.ports import IssuedCredential
 from airflow_provider_dpone.engines.postgres.control import PostgresSession
 from airflow_provider_dpone.engines.postgres.copy_binary import HEADER, TRAILER
 from airflow_provider_dpone.engines.postgres.session import PostgresParams, connect, literal, pins, quoted, translated
+from airflow_provider_dpone.engines.postgres.staging import target_content
 from airflow_provider_dpone.engines.postgres.target import LoadTable, describe_target
 from airflow_provider_dpone.errors import Fenced, ReconciliationFailed, ServerRefused, TargetChanged
 
@@ -63,9 +64,11 @@ class PostgresLoadWriter:
     def swap(self, table: LoadTable, staging: str, record: LoadRecord) -> None:
         """Delete the target's rows and insert the staged ones, in a transaction that is left open.
 
+        The target is digested once more inside of it, so that what is committed is what was streamed.
+
         :raises TargetChanged: the table is not the planned one any more.
         :raises Fenced: the gate is not open under this guard, epoch and attempt.
-        :raises ReconciliationFailed: not exactly the streamed number of rows was inserted.
+        :raises ReconciliationFailed: the target would not hold exactly the streamed rows, whatever changed them.
         """
         relation, staged = quoted(table.schema, table.name), quoted(table.schema, staging)
         connection = connect(self._params)
@@ -90,6 +93,17 @@ class PostgresLoadWriter:
                 f"{inserted} rows went from the staging table into {table.shown}, the stream had "
                 f"{record.content.rows}; nothing was changed",
                 target_rows=inserted,
+                source_rows=record.content.rows,
+            )
+        # a deferred trigger that changes rows does so before they are read
+        session.query("SET CONSTRAINTS ALL IMMEDIATE")
+        stands = target_content(session, table)
+        if stands != record.content:
+            raise ReconciliationFailed(
+                f"{table.shown} would hold other rows than the stream had (digest {stands.row_sum[:12]}, not "
+                f"{record.content.row_sum[:12]}): the staging table was changed after it was compared, or a trigger "
+                "of the target changes rows; nothing was changed",
+                target_rows=stands.rows,
                 source_rows=record.content.rows,
             )
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from airflow_provider_dpone.engines.postgres.session import quoted
 from airflow_provider_dpone.engines.sql.rights import Grant, WorkerRights
+from airflow_provider_dpone.waiting import STATEMENT
 
 #: The session settings every issued login starts with.
 _SETTINGS: Final = {
@@ -56,7 +57,8 @@ def load_rights(schema: str, target: str, staging: str) -> WorkerRights:
             Grant(("USAGE",), schema),
             Grant(("INSERT", "SELECT"), schema, staging),
             Grant(("DELETE", "INSERT", "SELECT"), schema, target),
-        )
+        ),
+        settings={"statement_timeout": str(1000 * STATEMENT)},
     )
 
 

@@ -7,10 +7,12 @@ settings. Nothing here is retried.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
+from typing import Any
 
+import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
@@ -18,6 +20,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from airflow_provider_dpone.errors import AnswerLost, ServerRefused, ServerUnreachable
+from airflow_provider_dpone.waiting import BEYOND, COUNT, IDLE, INTERVAL, STATEMENT, Line, opening
 
 #: Set in every reading transaction. ``row_security = off`` makes PostgreSQL refuse a read that a policy would filter.
 PINNED = {
@@ -53,11 +56,13 @@ class PostgresParams:
     """Further libpq keywords, such as ``("sslrootcert", "/etc/ssl/ca.pem")``."""
     connect_timeout: int = 10
     application_name: str = "dpone"
+    answer_seconds: float = STATEMENT + BEYOND
+    """How long one answer, or one batch of rows, may be waited for."""
 
     def conninfo(self) -> str:
         """A libpq connection string; it carries the password, so it is passed on and never kept or logged."""
-        defaults = {"connect_timeout": self.connect_timeout, "keepalives_idle": 30, "keepalives_interval": 10,
-                    "keepalives_count": 6}  # fmt: skip
+        defaults = {"connect_timeout": self.connect_timeout, "keepalives_idle": IDLE,
+                    "keepalives_interval": INTERVAL, "keepalives_count": COUNT}  # fmt: skip
         return make_conninfo(
             "",
             host=self.host, port=self.port, dbname=self.dbname, user=self.user, password=self.password,
@@ -94,14 +99,27 @@ def translated(params: PostgresParams, doing: str) -> Iterator[None]:
         raise AnswerLost(f"the connection to PostgreSQL {params.place} was lost during {doing}: {text}") from error
 
 
-def connect(params: PostgresParams) -> psycopg.Connection:
-    """Open a session in autocommit mode; transactions are written out where they matter.
+class BoundedConnection(psycopg.Connection):
+    """A connection on which no wait lasts longer than its parameters say."""
+
+    line = Line()
+    seconds: float = STATEMENT + BEYOND
+
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
+        """See psycopg: everything that waits for the server waits here."""
+        with self.line.within(self.seconds):
+            return super().wait(*args, **kwargs)
+
+
+def connect(params: PostgresParams) -> BoundedConnection:
+    """Open a session in autocommit mode; transactions are written out where they matter. No wait on it is endless.
 
     :raises ServerUnreachable: no connection could be made.
     :raises ServerRefused: the server refused the login; the message carries its SQLSTATE.
     """
     try:
-        return psycopg.connect(params.conninfo(), autocommit=True)
+        with opening(params.port) as line:
+            connection = BoundedConnection.connect(params.conninfo(), autocommit=True)
     except psycopg.OperationalError as error:
         text = " ".join(str(error).split())[:400]
         if error.sqlstate:
@@ -111,6 +129,17 @@ def connect(params: PostgresParams) -> psycopg.Connection:
                 server_code=error.sqlstate,
             ) from None
         raise ServerUnreachable(f"no connection to PostgreSQL {params.place} as {params.user!r}: {text}") from None
+    connection.line, connection.seconds = line, params.answer_seconds
+    return connection
+
+
+@contextmanager
+def arrow_session(params: PostgresParams) -> Iterator[tuple[adbc.Connection, Line]]:
+    """A session of the Arrow driver, and the line on which its waits are bounded; closed at the end."""
+    with opening(params.port) as line:
+        connection = adbc.connect(params.conninfo())
+    with closing(connection):
+        yield connection, line
 
 
 def quoted(*names: str) -> str:

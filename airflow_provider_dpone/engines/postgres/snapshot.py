@@ -21,11 +21,20 @@ from adbc_driver_manager import Error as AdbcError
 
 from airflow_provider_dpone.contracts.columns import SourceTable, TableAggregates, ValueKind
 from airflow_provider_dpone.engines.postgres.aggregates import read_aggregates, read_sql, relation_sql
-from airflow_provider_dpone.engines.postgres.catalog import describe, source_place
-from airflow_provider_dpone.engines.postgres.session import PASSING, PostgresParams, connect, pins, quoted, translated
+from airflow_provider_dpone.engines.postgres.catalog import describe, primary_key, source_place
+from airflow_provider_dpone.engines.postgres.session import (
+    PASSING,
+    PostgresParams,
+    arrow_session,
+    connect,
+    pins,
+    quoted,
+    translated,
+)
 from airflow_provider_dpone.engines.postgres.types import explain
 from airflow_provider_dpone.errors import ServerRefused, SourceChanged, ValueNotExact
 from airflow_provider_dpone.transfer.convert import Conversion
+from airflow_provider_dpone.waiting import Line
 
 #: How often the lock is queued for again when an exclusive request comes between the two sessions.
 _OPENINGS: Final = 5
@@ -44,6 +53,7 @@ class PostgresSnapshot:
         snapshot_id: str,
         connection: psycopg.Connection,
         reader: adbc.Connection,
+        line: Line,
     ) -> None:
         self.table = table
         self.snapshot_id = snapshot_id
@@ -51,6 +61,7 @@ class PostgresSnapshot:
         self._params = params
         self._connection = connection
         self._reader = reader
+        self._line = line
         self._lock = threading.Lock()
         self._cancel_read: Callable[[], None] | None = None
 
@@ -78,8 +89,10 @@ class PostgresSnapshot:
             with self._lock:
                 self._cancel_read = cursor.adbc_cancel
             try:
-                cursor.execute(select)
-                yield from cursor.fetch_record_batch()
+                with self._line.within(self._params.answer_seconds):
+                    cursor.execute(select)
+                    batches = cursor.fetch_record_batch()
+                yield from self._line.each(self._params.answer_seconds, batches)
             finally:
                 with self._lock:
                     self._cancel_read = None
@@ -126,12 +139,14 @@ def open_snapshot(
         with ExitStack() as stack:
             connection = stack.enter_context(closing(connect(params)))
             with translated(params, "opening a snapshot"):
-                reader = stack.enter_context(adbc.connect(params.conninfo()))
+                reader, line = stack.enter_context(arrow_session(params))
                 _begin_locked(connection, namespace, name)
                 table = describe(connection, namespace, name)
                 row = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
                 assert row is not None
-                if not _join_snapshot(reader, row[0], quoted(namespace, name)):
+                with line.within(params.answer_seconds):
+                    joined = _join_snapshot(reader, row[0], quoted(namespace, name))
+                if not joined:
                     if attempt < _OPENINGS:
                         continue  # somebody waits for the table in exclusive mode: let go of it, and queue again
                     raise ServerRefused(
@@ -143,7 +158,7 @@ def open_snapshot(
                 raise SourceChanged(
                     f"{namespace}.{name} is no longer the relation that was planned; run the task again"
                 )
-            yield PostgresSnapshot(params, table, row[0], connection, reader)
+            yield PostgresSnapshot(params, table, row[0], connection, reader, line)
             return
 
 
@@ -205,6 +220,11 @@ class PostgresSource:
         """System identifier and the database's OID."""
         with closing(connect(self.params)) as connection, translated(self.params, "asking which database this is"):
             return source_place(connection)
+
+    def primary_key(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The columns of a relation's primary key, in order; empty without one."""
+        with closing(connect(self.params)) as connection, translated(self.params, "looking for the primary key"):
+            return primary_key(connection, namespace, name)
 
     def describe(self, namespace: str, name: str) -> SourceTable:
         """See :func:`describe_table`."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from typing import Final
 
-import adbc_driver_postgresql.dbapi as adbc
 import numpy as np
 
 from airflow_provider_dpone.contracts.columns import TableAggregates
 from airflow_provider_dpone.contracts.publication import Content
 from airflow_provider_dpone.engines.postgres.aggregates import staged_aggregates
 from airflow_provider_dpone.engines.postgres.control import PostgresControl, PostgresSession
-from airflow_provider_dpone.engines.postgres.session import literal, quoted, translated
+from airflow_provider_dpone.engines.postgres.session import arrow_session, literal, quoted, translated
 from airflow_provider_dpone.engines.postgres.target import LoadTable
+from airflow_provider_dpone.engines.postgres.target_types import PostgresType
 from airflow_provider_dpone.errors import ServerRefused, ValueNotExact
 from airflow_provider_dpone.transfer.convert import Conversion
 from airflow_provider_dpone.transfer.digest import DigestBuilder
@@ -35,13 +35,13 @@ def create_staging(session: PostgresSession, table: LoadTable, staging: str, own
     )
 
 
-def drop_staging(session: PostgresSession, schema: str, only: str | None = None) -> list[str]:
-    """Drop the staging tables of a schema, or one of them; the names of those that somebody still reads."""
+def drop_staging(session: PostgresSession, schema: str, names: Sequence[str]) -> list[str]:
+    """Drop these staging tables of a schema where they exist; the names of those that somebody still reads."""
     rows = session.query(
         "SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
         "WHERE n.nspname = %(schema)s AND c.relkind = 'r' AND c.relname ~ '^dpone_s_[0-9a-f]{32}$' "
-        "AND c.relname = COALESCE(%(only)s, c.relname)",
-        {"schema": schema, "only": only},
+        "AND c.relname = ANY (%(names)s)",
+        {"schema": schema, "names": list(names)},
     )
     read: list[str] = []
     for (name,) in rows:
@@ -55,20 +55,39 @@ def drop_staging(session: PostgresSession, schema: str, only: str | None = None)
     return read
 
 
-def staging_content(control: PostgresControl, table: LoadTable, staging: str) -> Content:
-    """Rows and content digest, each row's digest computed by the server from its own send functions."""
-    values = ", ".join(f"pg_catalog.{kind.send}({quoted(name)})" for name, kind in table.types.items())
+def _digests_sql(table: LoadTable, name: str, shown: Callable[[str, PostgresType], str]) -> str:
+    """The digest of each row of a table of these columns, computed by the server from its own send functions."""
+    values = ", ".join(f"pg_catalog.{kind.send}({shown(name, kind)})" for name, kind in table.types.items())
     # the elements of an array of byte strings are laid out as COPY lays out a row: length and bytes, NULL as -1
     row = f"pg_catalog.substr(pg_catalog.array_send(ARRAY[{values}]), {_ARRAY_HEADER + 1})"
-    select = f"SELECT pg_catalog.sha256({row}) FROM {quoted(table.schema, staging)}"  # noqa: S608
+    return f"SELECT pg_catalog.sha256({row}) FROM {quoted(table.schema, name)}"  # noqa: S608
+
+
+def target_content(session: PostgresSession, table: LoadTable) -> Content:
+    """Rows and content digest of the target, as the transaction sees it that is open on the session."""
+
+    def shown(name: str, kind: PostgresType) -> str:
+        return f"{quoted(name)}::text" if kind.family == "Carried" else quoted(name)
+
+    builder = DigestBuilder()
+    for digests in session.fetched(_digests_sql(table, table.name, shown)):
+        builder.add_digests(np.frombuffer(digests, np.uint8))
+    return builder.content()
+
+
+def staging_content(control: PostgresControl, table: LoadTable, staging: str) -> Content:
+    """Rows and content digest of the staging table."""
+    select = _digests_sql(table, staging, lambda name, kind: quoted(name))
     builder = DigestBuilder()
     with (
         translated(control.params, "digesting the staging table"),
-        closing(adbc.connect(control.params.conninfo())) as connection,
+        arrow_session(control.params) as (connection, line),
         connection.cursor() as cursor,
     ):
-        cursor.execute(select)
-        for batch in cursor.fetch_record_batch():
+        with line.within(control.params.answer_seconds):
+            cursor.execute(select)
+            batches = cursor.fetch_record_batch()
+        for batch in line.each(control.params.answer_seconds, batches):
             digests = batch.column(0)
             assert digests.null_count == 0
             raw = np.frombuffer(digests.buffers()[2] or b"", np.uint8)

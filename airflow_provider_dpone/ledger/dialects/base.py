@@ -26,6 +26,11 @@ def plain_name(control_schema: str) -> str:
     return control_schema
 
 
+def bare(sql: str) -> str:
+    """A statement without the lines that only explain it."""
+    return "\n".join(line for line in sql.splitlines() if not line.lstrip().startswith("--"))
+
+
 class Failure(Enum):
     """What a database error means to the ledger."""
 
@@ -60,6 +65,41 @@ class Pins:
     family: str
     layout: bytes
     """The fingerprint of the schema as it was installed."""
+    incarnation: str
+    """The database it was installed in, or adopted in since."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a fresh transaction in the control database shows."""
+
+    transaction: str
+    here: str
+    """Identity of the database."""
+    legacy: tuple[str, ...]
+    """Writable tables of the earlier system that are there."""
+    pins: Pins | None
+    """None where no ledger is installed."""
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What an audit looks at: the whole ledger, the attempts of one activation, or the latest on some guards."""
+
+    activation: bytes | None = None
+    guards: tuple[bytes, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the whole ledger."""
+        return self.activation is None and not self.guards
+
+
+#: The whole ledger.
+EVERYTHING: Final = Audited()
+#: So many earlier attempts on each of its guards are audited when an attempt is admitted: all work done since the last
+#: admission is among them, and their number does not grow with the history. The others are audited with the whole.
+LATEST: Final = 16
 
 
 class Dialect(Protocol):
@@ -75,7 +115,13 @@ class Dialect(Protocol):
 
     def layout(self, connection: Connection) -> bytes: ...
 
-    def begin(self, connection: Connection) -> Pins | None: ...
+    def begin(self, connection: Connection) -> Session:
+        """Bound every wait, refuse a session whose commits are not durable, and identify the installed ledger."""
+        ...
+
+    def reading_id(self, connection: Connection) -> str:
+        """Identity of the transaction now open, without making it one that writes; as in :class:`Session`."""
+        ...
 
     def lock(self, connection: Connection) -> str: ...
 
@@ -87,7 +133,7 @@ class Dialect(Protocol):
 
     def existing(self, connection: Connection, names: list[str]) -> list[str]: ...
 
-    def audit(self, connection: Connection) -> list[str]: ...
+    def audit(self, connection: Connection, looked_at: Audited = EVERYTHING) -> list[str]: ...
 
     def script(self) -> str: ...
 

@@ -13,10 +13,20 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins, plain_name
+from airflow_provider_dpone.ledger.dialects.base import (
+    EVERYTHING,
+    LATEST,
+    Audited,
+    Failure,
+    Fault,
+    Pins,
+    Session,
+    bare,
+    plain_name,
+)
 from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import BUSY, PASSING, Diagnostic, diagnose
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import URL, ExplicitTransactions
-from airflow_provider_dpone.ledger.schema import SCHEMA, TABLE_NAMES, metadata
+from airflow_provider_dpone.ledger.schema import LEGACY_TABLES, SCHEMA, TABLE_NAMES, metadata
 
 if TYPE_CHECKING:
     import pyodbc
@@ -84,14 +94,38 @@ class MssqlDialect:
         lines = sorted(str(row[0]) for part in parts for row in self._rows(connection, part))
         return hashlib.sha256("\n".join(lines).encode()).digest()
 
-    def begin(self, connection: Connection) -> Pins | None:
+    def begin(self, connection: Connection) -> Session:
         """Refuse a server, or a database whose commits are not durable, and identify the installed ledger."""
-        [row] = self._rows(connection, self._text("pins.sql"))
-        version, service_id, family, layout, durability, read_only, edition, major = row
+        names = ", ".join(f"N'{name}'" for name in LEGACY_TABLES)
+        [row] = self._rows(connection, self._text("pins.sql").replace("/*legacy*/N'authority'", names))
+        (
+            version,
+            service_id,
+            family,
+            layout,
+            incarnation,
+            durability,
+            read_only,
+            edition,
+            major,
+            reading,
+            here,
+            legacy,
+        ) = row
         self._require_fit(edition, major, durability, read_only)
-        if version is None:
-            return None
-        return Pins(version, uuid.UUID(str(service_id)), family, bytes(layout))
+        if here is None:
+            raise Fault(
+                Failure.MISMATCH, "this session may not see which database this is (sys.database_recovery_status)"
+            )
+        pins = None
+        if version is not None:
+            pins = Pins(version, uuid.UUID(str(service_id)), family, bytes(layout), incarnation)
+        return Session(str(reading), str(here), tuple(legacy.split(", ")) if legacy else (), pins)
+
+    def reading_id(self, connection: Connection) -> str:
+        """Identity of the transaction now open."""
+        [(reading,)] = self._rows(connection, "SELECT CONCAT(CURRENT_TRANSACTION_ID(), N'/', @@TRANCOUNT) AS reading;")
+        return str(reading)
 
     def _require_fit(self, edition: int, major: int, durability: str | None, read_only: bool) -> None:
         if edition not in _EDITIONS or major < _OLDEST_MAJOR:
@@ -146,9 +180,25 @@ class MssqlDialect:
         )
         return sorted(str(row[0]) for row in found)
 
-    def audit(self, connection: Connection) -> list[str]:
+    def audit(self, connection: Connection, looked_at: Audited = EVERYTHING) -> list[str]:
         """What does not agree between originals, rows and proofs, one line each; one statement."""
-        return [f"{what} {which}" for what, which in self._rows(connection, self._text("audit.sql"))]
+        sql = bare(self._text("audit_attempts.sql")).replace("/*scope*/ 1 = 1", self._scope(looked_at))
+        if looked_at.whole:
+            sql = f"{sql}\nUNION ALL\n{bare(self._text('audit.sql'))}"
+        return [f"{what} {which}" for what, which in self._rows(connection, sql)]
+
+    def _scope(self, looked_at: Audited) -> str:
+        if looked_at.activation is not None:
+            return f"a.activation_sha256 = 0x{looked_at.activation.hex()}"
+        if looked_at.guards:
+            listed = " OR ".join(f"g.guard_id = 0x{guard.hex()}" for guard in looked_at.guards)
+            return (
+                f"EXISTS (SELECT 1 FROM [{self.control_schema}].[guard] AS g"  # noqa: S608
+                f" JOIN [{self.control_schema}].[attempt_guard] AS h ON h.guard_id = g.guard_id"
+                f" AND h.ordinal > g.admitted - {LATEST}"
+                f" WHERE h.attempt_sha256 = a.attempt_sha256 AND ({listed}))"
+            )
+        return "1 = 1"
 
     def ddl(self) -> list[str]:
         """Every batch of the schema, in order."""
@@ -158,7 +208,8 @@ class MssqlDialect:
             indexes = sorted(table.indexes, key=str)
             parts: list[CreateTable | CreateIndex] = [CreateTable(table), *(CreateIndex(index) for index in indexes)]
             statements += [str(part.compile(dialect=dialect)).strip().replace("dpone.", "[dpone].") for part in parts]
-        statements += [*batches(_sql("checks.sql")), *batches(_sql("rules.sql")), *batches(_sql("authority.sql"))]
+        for name in ("documents", "checks", "rules", "authority"):
+            statements += batches(_sql(f"{name}.sql"))
         return [self._placed(statement) for statement in statements]
 
     def grants(self, runtime_role: str) -> list[str]:

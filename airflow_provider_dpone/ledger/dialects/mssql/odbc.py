@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_dpone.errors import DriverTraced
+from airflow_provider_dpone.waiting import BEYOND, STATEMENT
 
 if TYPE_CHECKING:
     import pyodbc
@@ -34,6 +35,8 @@ class MssqlParams:
     """Further keywords of the connection string, such as ``("TrustServerCertificate", "yes")``."""
     connect_timeout: int = 10
     application_name: str = "dpone"
+    answer_seconds: float = STATEMENT + BEYOND
+    """How long one answer, or one batch of rows, may be waited for."""
 
     def connection_string(self) -> str:
         """It carries the password, so it is passed on and never kept or logged."""

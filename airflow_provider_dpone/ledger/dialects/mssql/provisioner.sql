@@ -6,6 +6,16 @@ GRANT VIEW DEFINITION TO [/*provisioner*/];
 GO
 GRANT VIEW SECURITY DEFINITION TO [/*provisioner*/];
 GO
+GRANT EXECUTE ON [dpone].[digest_text] TO [/*provisioner*/];
+GO
+GRANT EXECUTE ON [dpone].[digest_bytes] TO [/*provisioner*/];
+GO
+GRANT EXECUTE ON [dpone].[document] TO [/*provisioner*/];
+GO
+GRANT EXECUTE ON [dpone].[utf8] TO [/*provisioner*/];
+GO
+GRANT EXECUTE ON [dpone].[sha256] TO [/*provisioner*/];
+GO
 GRANT INSERT ON [dpone].[evidence] TO [/*provisioner*/];
 GO
 GRANT INSERT ON [dpone].[authority_log] TO [/*provisioner*/];

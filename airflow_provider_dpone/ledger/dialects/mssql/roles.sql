@@ -8,6 +8,20 @@ GRANT VIEW SECURITY DEFINITION TO [/*runtime*/];
 GO
 GRANT EXECUTE ON [dpone].[acting_refusal] TO [/*runtime*/];
 GO
+GRANT EXECUTE ON [dpone].[digest_text] TO [/*runtime*/];
+GO
+GRANT EXECUTE ON [dpone].[digest_bytes] TO [/*runtime*/];
+GO
+GRANT EXECUTE ON [dpone].[document] TO [/*runtime*/];
+GO
+GRANT EXECUTE ON [dpone].[utf8] TO [/*runtime*/];
+GO
+GRANT EXECUTE ON [dpone].[sha256] TO [/*runtime*/];
+GO
+GRANT EXECUTE ON [dpone].[outcome_refusal] TO [/*runtime*/];
+GO
+GRANT EXECUTE ON [dpone].[ending_refusal] TO [/*runtime*/];
+GO
 GRANT INSERT ON [dpone].[evidence] TO [/*runtime*/];
 GO
 GRANT INSERT ON [dpone].[activation] TO [/*runtime*/];
@@ -26,7 +40,7 @@ GRANT INSERT ON [dpone].[publication] TO [/*runtime*/];
 GO
 GRANT UPDATE (state) ON [dpone].[activation] TO [/*runtime*/];
 GO
-GRANT UPDATE (epoch, owner_sha256, target_uuid) ON [dpone].[guard] TO [/*runtime*/];
+GRANT UPDATE (epoch, owner_sha256, target_uuid, admitted) ON [dpone].[guard] TO [/*runtime*/];
 GO
 GRANT UPDATE (state, fenced, acknowledged, closed_sha256, quiescence_sha256, outcome_sha256) ON [dpone].[attempt]
   TO [/*runtime*/];

@@ -24,17 +24,33 @@ CREATE TRIGGER [dpone].[ledger_meta_rule] ON [dpone].[ledger_meta] AFTER INSERT,
 BEGIN
   SET NOCOUNT ON;
   IF APPLOCK_MODE(N'dpone_ledger', N'dpone_ledger', N'Transaction') <> N'Exclusive' THROW 51000, N'ledger_lock', 1;
-  IF EXISTS (SELECT 1 FROM deleted) THROW 51000, N'ledger_meta_append_only', 1;
+  IF EXISTS (
+    SELECT 1 FROM deleted AS d LEFT JOIN inserted AS i ON i.one = d.one
+    WHERE i.one IS NULL OR i.schema_version <> d.schema_version OR i.service_id <> d.service_id OR i.family <> d.family
+      OR i.layout_sha256 <> d.layout_sha256) THROW 51000, N'ledger_meta_append_only', 1;
+  IF EXISTS (
+    SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.one = d.one
+    WHERE NOT EXISTS (
+      SELECT 1 FROM [dpone].[evidence] AS e
+      WHERE e.kind = 30 AND e.subject = [dpone].[sha256]([dpone].[utf8](i.incarnation))
+        AND JSON_VALUE([dpone].[document](e.document), '$.service_id') = LOWER(CONVERT(varchar(36), d.service_id))
+        AND JSON_VALUE([dpone].[document](e.document), '$.before')
+          = [dpone].[utf8](d.incarnation) COLLATE Latin1_General_100_BIN2
+        AND JSON_VALUE([dpone].[document](e.document), '$.after')
+          = [dpone].[utf8](i.incarnation) COLLATE Latin1_General_100_BIN2))
+    THROW 51000, N'ledger_meta_adoption', 1;
 END;
 GO
--- Kind 1 is an enrolment, kind 10 an adjudication: only an owner of the database (an administrator) records one. Kinds 22
--- to 25 belong to the authority log: who may write that records these, who runs attempts records the others.
+-- Kinds: 1 enrolment 10 adjudication 29 established outside 30 adoption: only an owner of the database (an administrator)
+-- records one. Kinds 22 to 25 belong to the authority log: who may write that records these, who runs attempts records
+-- the others. What an attempt itself finds (3 generation 4 intent 12 aggregates 15 load 16 baseline 17, 18 of dbt
+-- 26 admission) is taken only while it may act; what settling writes always is.
 CREATE TRIGGER [dpone].[evidence_rule] ON [dpone].[evidence] AFTER INSERT, UPDATE, DELETE AS
 BEGIN
   SET NOCOUNT ON;
   IF APPLOCK_MODE(N'dpone_ledger', N'dpone_ledger', N'Transaction') <> N'Exclusive' THROW 51000, N'ledger_lock', 1;
   IF EXISTS (SELECT 1 FROM deleted) THROW 51000, N'evidence_append_only', 1;
-  IF EXISTS (SELECT 1 FROM inserted AS i WHERE i.kind IN (1, 10)) AND USER_NAME() <> N'dbo'
+  IF EXISTS (SELECT 1 FROM inserted AS i WHERE i.kind IN (1, 10, 29, 30)) AND USER_NAME() <> N'dbo'
      AND ISNULL(IS_ROLEMEMBER(N'db_owner'), 0) <> 1
     THROW 51000, N'evidence_administrator', 1;
   IF EXISTS (SELECT 1 FROM inserted AS i WHERE i.kind BETWEEN 22 AND 25)
@@ -42,6 +58,10 @@ BEGIN
      OR EXISTS (SELECT 1 FROM inserted AS i WHERE i.kind NOT BETWEEN 22 AND 25)
      AND ISNULL(HAS_PERMS_BY_NAME(N'[dpone].[attempt]', N'OBJECT', N'INSERT'), 0) <> 1
     THROW 51000, N'evidence_authority', 1;
+  IF EXISTS (
+    SELECT 1 FROM inserted AS i JOIN [dpone].[attempt] AS a ON a.attempt_sha256 = i.subject
+    WHERE i.kind IN (3, 4, 12, 15, 16, 17, 18, 26) AND (a.fenced = 1 OR a.state <> 1))
+    THROW 51000, N'evidence_not_acting', 1;
 END;
 GO
 CREATE TRIGGER [dpone].[activation_rule] ON [dpone].[activation] AFTER INSERT, UPDATE, DELETE AS
@@ -55,12 +75,16 @@ BEGIN
     SELECT 1 FROM inserted AS i LEFT JOIN deleted AS d ON d.activation_sha256 = i.activation_sha256
     WHERE d.activation_sha256 IS NULL AND i.state <> 1) THROW 51000, N'activation_born_prepared', 1;
   IF EXISTS (
+    SELECT 1 FROM inserted AS i JOIN [dpone].[ledger_meta] AS m ON m.one = 1
+    WHERE ISNULL(JSON_VALUE([dpone].[document](i.document), '$.family'), '') <> m.family COLLATE Latin1_General_100_BIN2)
+    THROW 51000, N'family', 1;
+  IF EXISTS (
     SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.activation_sha256 = d.activation_sha256
     WHERE i.occurrence_id <> d.occurrence_id OR i.environment <> d.environment OR i.release_sha256 <> d.release_sha256
       OR i.recorded_at <> d.recorded_at) THROW 51000, N'activation_immutable', 1;
   IF EXISTS (
     SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.activation_sha256 = d.activation_sha256
-    WHERE i.state <> d.state + 1) THROW 51000, N'activation_transition', 1;
+    WHERE i.state <> d.state + 1 AND NOT (d.state = 1 AND i.state = 4)) THROW 51000, N'activation_transition', 1;
   IF EXISTS (
     SELECT 1 FROM inserted AS i JOIN [dpone].[attempt] AS a ON a.activation_sha256 = i.activation_sha256
     WHERE i.state = 4 AND (a.state IN (1, 4) OR EXISTS (
@@ -77,11 +101,21 @@ BEGIN
     WHERE i.guard_id IS NULL) THROW 51000, N'guard_append_only', 1;
   IF EXISTS (
     SELECT 1 FROM inserted AS i LEFT JOIN deleted AS d ON d.guard_id = i.guard_id
-    WHERE d.guard_id IS NULL AND (i.epoch <> 0 OR i.owner_sha256 IS NOT NULL)) THROW 51000, N'guard_born_free', 1;
+    WHERE d.guard_id IS NULL AND (i.epoch <> 0 OR i.admitted <> 0 OR i.owner_sha256 IS NOT NULL)) THROW 51000, N'guard_born_free', 1;
   IF EXISTS (
     SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.guard_id = d.guard_id
     WHERE i.connector <> d.connector OR i.service_id <> d.service_id OR i.subject <> d.subject)
     THROW 51000, N'guard_immutable', 1;
+  -- the next admission is counted once the last one that was counted is there
+  IF EXISTS (
+    SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.guard_id = d.guard_id
+    JOIN [dpone].[attempt_guard] AS g ON g.guard_id = d.guard_id AND g.is_open = 1
+    WHERE i.admitted <> d.admitted) THROW 51000, N'uq_attempt_guard_open', 1;
+  IF EXISTS (
+    SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.guard_id = d.guard_id
+    WHERE i.admitted <> d.admitted AND (i.admitted <> d.admitted + 1 OR d.admitted > 0 AND NOT EXISTS (
+      SELECT 1 FROM [dpone].[attempt_guard] AS g WHERE g.guard_id = d.guard_id AND g.ordinal = d.admitted)))
+    THROW 51000, N'guard_admitted', 1;
   IF EXISTS (
     SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.guard_id = d.guard_id
     WHERE i.enrolment_sha256 <> d.enrolment_sha256 AND EXISTS (
@@ -128,6 +162,7 @@ GO
 CREATE TRIGGER [dpone].[attempt_rule] ON [dpone].[attempt] AFTER INSERT, UPDATE, DELETE AS
 BEGIN
   SET NOCOUNT ON;
+  DECLARE @refusal nvarchar(64);
   IF APPLOCK_MODE(N'dpone_ledger', N'dpone_ledger', N'Transaction') <> N'Exclusive' THROW 51000, N'ledger_lock', 1;
   IF EXISTS (
     SELECT 1 FROM deleted AS d LEFT JOIN inserted AS i ON i.attempt_sha256 = d.attempt_sha256
@@ -142,12 +177,26 @@ BEGIN
       SELECT 1 FROM [dpone].[activation] AS a WHERE a.activation_sha256 = i.activation_sha256 AND a.state = 2))
     THROW 51000, N'activation_not_active', 1;
   IF EXISTS (
+    SELECT 1 FROM inserted AS i LEFT JOIN deleted AS d ON d.attempt_sha256 = i.attempt_sha256
+    JOIN [dpone].[ledger_meta] AS m ON m.one = 1
+    WHERE d.attempt_sha256 IS NULL
+      AND ISNULL(JSON_VALUE([dpone].[document](i.document), '$.family'), '') <> m.family COLLATE Latin1_General_100_BIN2)
+    THROW 51000, N'family', 1;
+  IF EXISTS (
     SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.attempt_sha256 = d.attempt_sha256
     WHERE i.activation_sha256 <> d.activation_sha256 OR i.scheduler_key <> d.scheduler_key
       OR i.workload_id <> d.workload_id OR i.dag_id <> d.dag_id OR i.run_id <> d.run_id OR i.task_id <> d.task_id
       OR i.map_index <> d.map_index OR i.try_number <> d.try_number OR i.task_instance_id <> d.task_instance_id
       OR i.admitted_at <> d.admitted_at OR i.fenced < d.fenced OR i.acknowledged < d.acknowledged)
     THROW 51000, N'attempt_immutable', 1;
+  -- each flag has its original: kind 27 a fence, 28 an acknowledgement
+  IF EXISTS (
+    SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.attempt_sha256 = d.attempt_sha256
+    WHERE i.fenced = 1 AND d.fenced = 0 AND (d.state IN (2, 3) OR NOT EXISTS (
+        SELECT 1 FROM [dpone].[evidence] AS e WHERE e.subject = d.attempt_sha256 AND e.kind = 27))
+      OR i.acknowledged = 1 AND d.acknowledged = 0 AND (d.state <> 2 OR NOT EXISTS (
+        SELECT 1 FROM [dpone].[evidence] AS e WHERE e.subject = d.attempt_sha256 AND e.kind = 28)))
+    THROW 51000, N'attempt_mark', 1;
   IF EXISTS (
     SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.attempt_sha256 = d.attempt_sha256
     WHERE i.state = d.state AND EXISTS (
@@ -158,30 +207,10 @@ BEGIN
     WHERE i.state <> d.state AND NOT (
       (d.state = 1 AND i.state IN (2, 3, 4)) OR (d.state = 4 AND i.state IN (2, 3))))
     THROW 51000, N'attempt_transition', 1;
-  IF EXISTS (
-    SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.attempt_sha256 = d.attempt_sha256
-    WHERE i.state <> d.state AND (
-      NOT EXISTS (
-        SELECT 1 FROM [dpone].[evidence] AS e
-        WHERE e.evidence_sha256 = i.outcome_sha256 AND e.subject = d.attempt_sha256 AND e.kind = 8)
-      OR i.state IN (2, 3) AND (
-        i.closed_sha256 IS NULL OR i.quiescence_sha256 IS NULL OR 2 <> (
-          SELECT COUNT(*) FROM [dpone].[evidence] AS e
-          WHERE (e.evidence_sha256 = i.closed_sha256 OR e.evidence_sha256 = i.quiescence_sha256)
-            AND e.subject = d.attempt_sha256 AND e.kind = 8)))) THROW 51000, N'attempt_proofs', 1;
-  IF EXISTS (
-    SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.attempt_sha256 = d.attempt_sha256
-    WHERE i.state <> d.state AND i.state IN (2, 3) AND (
-      EXISTS (SELECT 1 FROM [dpone].[principal] AS p WHERE p.attempt_sha256 = d.attempt_sha256 AND p.state <> 4)
-      OR EXISTS (SELECT 1 FROM [dpone].[dispatch] AS s WHERE s.attempt_sha256 = d.attempt_sha256 AND s.state = 1)))
-    THROW 51000, N'attempt_open_gates', 1;
-  IF EXISTS (
-    SELECT 1 FROM deleted AS d JOIN inserted AS i ON i.attempt_sha256 = d.attempt_sha256
-    JOIN [dpone].[publication] AS p ON p.attempt_sha256 = d.attempt_sha256
-    WHERE i.state <> d.state AND i.state IN (2, 3) AND p.state <> CASE i.state WHEN 2 THEN 3 ELSE 4 END
-      AND NOT (d.state = 4 AND p.state NOT IN (3, 4) AND EXISTS (
-        SELECT 1 FROM [dpone].[evidence] AS e WHERE e.subject = d.attempt_sha256 AND e.kind = 10)))
-    THROW 51000, N'attempt_publication', 1;
+  SELECT @refusal = MAX([dpone].[ending_refusal](
+    d.attempt_sha256, d.state, i.state, i.outcome_sha256, i.closed_sha256, i.quiescence_sha256))
+  FROM deleted AS d JOIN inserted AS i ON i.attempt_sha256 = d.attempt_sha256 WHERE i.state <> d.state;
+  IF @refusal IS NOT NULL THROW 51000, @refusal, 1;
 END;
 GO
 CREATE TRIGGER [dpone].[attempt_guard_rule] ON [dpone].[attempt_guard] AFTER INSERT, UPDATE, DELETE AS
@@ -199,14 +228,16 @@ BEGIN
       i.is_open = 0
       OR NOT EXISTS (
         SELECT 1 FROM [dpone].[guard] AS g
-        WHERE g.guard_id = i.guard_id AND g.epoch = i.epoch AND g.owner_sha256 = i.activation_sha256)
+        WHERE g.guard_id = i.guard_id AND g.epoch = i.epoch AND g.owner_sha256 = i.activation_sha256
+          AND g.admitted = i.ordinal)
       OR NOT EXISTS (
         SELECT 1 FROM [dpone].[attempt] AS a WHERE a.attempt_sha256 = i.attempt_sha256 AND a.state = 1)))
     THROW 51000, N'attempt_guard_epoch', 1;
   IF EXISTS (
     SELECT 1 FROM deleted AS d
     JOIN inserted AS i ON i.attempt_sha256 = d.attempt_sha256 AND i.guard_id = d.guard_id
-    WHERE i.activation_sha256 <> d.activation_sha256 OR i.epoch <> d.epoch OR d.is_open = 0 OR i.is_open = 1
+    WHERE i.activation_sha256 <> d.activation_sha256 OR i.epoch <> d.epoch OR i.ordinal <> d.ordinal OR d.is_open = 0
+      OR i.is_open = 1
       OR NOT EXISTS (
         SELECT 1 FROM [dpone].[attempt] AS a WHERE a.attempt_sha256 = d.attempt_sha256 AND a.state IN (2, 3)))
     THROW 51000, N'attempt_guard_release', 1;
@@ -248,7 +279,16 @@ BEGIN
     WHERE i.state = 4 AND 2 <> (
       SELECT COUNT(*) FROM [dpone].[evidence] AS e
       WHERE e.subject = i.attempt_sha256 AND (
-        e.evidence_sha256 = i.closure_sha256 AND e.kind = 6 OR e.evidence_sha256 = i.quiescence_sha256 AND e.kind = 7)))
+        e.evidence_sha256 = i.closure_sha256 AND e.kind = 6 OR e.evidence_sha256 = i.quiescence_sha256 AND e.kind = 7)
+        AND JSON_VALUE([dpone].[document](e.document), '$.connector') = i.connector COLLATE Latin1_General_100_BIN2
+        AND JSON_VALUE([dpone].[document](e.document), '$.service_id')
+          = [dpone].[utf8](i.service_id) COLLATE Latin1_General_100_BIN2
+        AND JSON_VALUE([dpone].[document](e.document), '$.name') = [dpone].[utf8](i.name) COLLATE Latin1_General_100_BIN2)
+      AND NOT EXISTS (
+        SELECT 1 FROM [dpone].[evidence] AS e
+        CROSS APPLY OPENJSON([dpone].[document](e.document), '$.principals') AS m
+        WHERE e.evidence_sha256 = i.closure_sha256 AND e.evidence_sha256 = i.quiescence_sha256 AND e.kind = 29
+          AND e.subject = i.attempt_sha256 AND m.value = [dpone].[utf8](i.name) COLLATE Latin1_General_100_BIN2))
     THROW 51000, N'principal_evidence', 1;
   IF EXISTS (
     SELECT 1 FROM inserted AS i JOIN [dpone].[dispatch] AS s

@@ -14,22 +14,35 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins, plain_name
-from airflow_provider_dpone.ledger.schema import SCHEMA, TABLE_NAMES, metadata
+from airflow_provider_dpone.ledger.dialects.base import (
+    EVERYTHING,
+    LATEST,
+    Audited,
+    Failure,
+    Fault,
+    Pins,
+    Session,
+    bare,
+    plain_name,
+)
+from airflow_provider_dpone.ledger.schema import LEGACY_TABLES, SCHEMA, TABLE_NAMES, metadata
 
 #: Key of the advisory lock; ``rules.sql`` checks the same pair.
 LOCK_KEY: Final = (1685090149, 1)
 LOCK_WAIT_SECONDS: Final = 15
+#: Tells one transaction from the next, without giving it a number of its own.
+_READING: Final = "pg_catalog.concat(pg_catalog.pg_backend_pid(), '/', pg_catalog.now())"
 
 #: The server ends or cannot serve this session now: shutdown, connection, resources, a standby after a failover, a
 #: session that stood still too long, a serialization failure.
 _PASSING: Final = ("57P", "08", "53", "25006", "25P03", "25P04", "40")
 
-#: The control schema's name where the SQL files write it: before a dot, in quotes, or after SCHEMA.
-_SCHEMA: Final = re.compile(r"\bdpone(?=\.)|(?<=')dpone(?=')|(?<=SCHEMA )dpone\b")
+#: The control schema's name where the SQL files write it: before a dot, in quotes, or after SCHEMA; never in the name
+#: of a kind of document.
+_SCHEMA: Final = re.compile(r"\bdpone(?=\.(?!\w+\.v\d))|(?<=')dpone(?=')|(?<=SCHEMA )dpone\b")
 
 _RULES: Final = {
-    "ledger_meta": "append_only",
+    "ledger_meta": "ledger_meta_rule",
     "evidence": "evidence_rule",
     "activation": "activation_rule",
     "guard": "guard_rule",
@@ -60,6 +73,9 @@ class PostgresDialect:
         self.control_schema = plain_name(control_schema)
         self._layout = self._text("layout.sql")
         self._identity = self._text("identity.sql")
+        names = ", ".join(f"'{name}'" for name in LEGACY_TABLES)
+        session = self._text("session.sql").replace("/*legacy*/'authority'", names).replace("/*reading*/NULL", _READING)
+        self._session = session.replace("/*wait*/15", str(LOCK_WAIT_SECONDS))
 
     def _text(self, name: str) -> str:
         return self._placed(_sql(name))
@@ -82,25 +98,22 @@ class PostgresDialect:
         """Fingerprint of the installed schema."""
         return bytes(connection.exec_driver_sql(self._layout).scalar_one())
 
-    def begin(self, connection: Connection) -> Pins | None:
+    def begin(self, connection: Connection) -> Session:
         """Bound every wait, refuse a session whose commits are not durable, and identify the installed ledger."""
-        row = connection.exec_driver_sql(
-            f"SELECT set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', true),"  # noqa: S608
-            " set_config('statement_timeout', '60s', true),"
-            " set_config('idle_in_transaction_session_timeout', '60s', true),"
-            " set_config('search_path', 'pg_catalog, pg_temp', true),"
-            " current_setting('synchronous_commit'), current_setting('transaction_isolation'),"
-            " current_setting('fsync'), schema_version, service_id, family, layout_sha256"
-            f" FROM (SELECT 1) AS session LEFT JOIN {self.control_schema}.ledger_meta ON true"
-        ).one()
-        durability, isolation, fsync, version, service_id, family, layout = row[4:]
+        row = connection.exec_driver_sql(self._session).one()
+        durability, isolation, fsync, transaction, here, legacy, version, service_id, family, incarnation, layout = row[
+            4:
+        ]
         if durability not in ("on", "remote_apply", "remote_write", "local") or fsync != "on":
             raise Fault(Failure.MISMATCH, "the control database does not commit durably (fsync, synchronous_commit)")
         if isolation != "read committed":
             raise Fault(Failure.MISMATCH, f"transaction isolation is {isolation}, not read committed")
-        if version is None:
-            return None
-        return Pins(version, service_id, family, bytes(layout))
+        pins = None if version is None else Pins(version, service_id, family, bytes(layout), incarnation)
+        return Session(transaction, here, tuple(legacy or ()), pins)
+
+    def reading_id(self, connection: Connection) -> str:
+        """Identity of the transaction now open, without making it one that writes."""
+        return str(connection.exec_driver_sql(f"SELECT {_READING}").scalar_one())
 
     def lock(self, connection: Connection) -> str:
         """Take the ledger lock for this transaction and return the transaction's identity."""
@@ -143,9 +156,24 @@ class PostgresDialect:
         )
         return [str(row[0]) for row in found]
 
-    def audit(self, connection: Connection) -> list[str]:
+    def audit(self, connection: Connection, looked_at: Audited = EVERYTHING) -> list[str]:
         """What does not agree between originals, rows and proofs, one line each; one statement."""
-        return [f"{what} {which}" for what, which in connection.exec_driver_sql(self._text("audit.sql"))]
+        sql = bare(self._text("audit_attempts.sql")).replace("/*scope*/", self._scope(looked_at))
+        if looked_at.whole:
+            sql = f"(\n{sql}) UNION ALL (\n{bare(self._text('audit.sql'))})"
+        return [f"{what} {which}" for what, which in connection.exec_driver_sql(sql)]
+
+    def _scope(self, looked_at: Audited) -> str:
+        if looked_at.activation is not None:
+            return f"a.activation_sha256 = '\\x{looked_at.activation.hex()}'"
+        if looked_at.guards:
+            listed = ", ".join(f"'\\x{guard.hex()}'" for guard in looked_at.guards)
+            return (
+                f"a.attempt_sha256 IN (SELECT h.attempt_sha256 FROM {self.control_schema}.guard AS g"  # noqa: S608
+                f" JOIN {self.control_schema}.attempt_guard AS h ON h.guard_id = g.guard_id"
+                f" AND h.ordinal > g.admitted - {LATEST} WHERE g.guard_id IN ({listed}))"
+            )
+        return "true"
 
     def ddl(self) -> list[str]:
         """Every statement of the schema, in order."""
@@ -154,8 +182,7 @@ class PostgresDialect:
         for table in metadata.sorted_tables:
             statements.append(str(CreateTable(table).compile(dialect=dialect)).strip())
             statements += [str(CreateIndex(index).compile(dialect=dialect)) for index in sorted(table.indexes, key=str)]
-        statements += [_sql("rules.sql"), _sql("authority.sql")]
-        statements.append(_sql("checks.sql"))
+        statements += [_sql(f"{name}.sql") for name in ("documents", "rules", "authority", "checks")]
         trigger = _sql("triggers.sql")
         statements += [trigger.format(table=table, rule=rule) for table, rule in _RULES.items()]
         return [self._placed(statement) for statement in statements]

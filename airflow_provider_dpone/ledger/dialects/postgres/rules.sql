@@ -39,24 +39,17 @@ BEGIN
   END IF;
 END $$;
 
-CREATE FUNCTION dpone.append_only() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  PERFORM dpone.require_lock();
-  IF TG_OP <> 'INSERT' THEN
-    PERFORM dpone.refuse(TG_TABLE_NAME || '_append_only');
-  END IF;
-  RETURN NEW;
-END $$;
-
--- Kind 1 is an enrolment, 10 an adjudication: only the owner of the ledger (an administrator) signs one off. Kinds 22 to
--- 25 belong to the authority log: who may write that records these, who runs attempts records the others.
+-- Kinds: 1 enrolment 10 adjudication 29 established outside 30 adoption: only the owner of the ledger (an administrator)
+-- signs one off. Kinds 22 to 25 belong to the authority log: who may write that records these, who runs attempts records
+-- the others. What an attempt itself finds (3 generation 4 intent 12 aggregates 15 load 16 baseline 17, 18 of dbt
+-- 26 admission) is taken only while it may act; what settling writes always is.
 CREATE FUNCTION dpone.evidence_rule() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM dpone.require_lock();
   IF TG_OP <> 'INSERT' THEN
     PERFORM dpone.refuse('evidence_append_only');
   END IF;
-  IF NEW.kind IN (1, 10) AND NOT pg_catalog.pg_has_role(
+  IF NEW.kind IN (1, 10, 29, 30) AND NOT pg_catalog.pg_has_role(
       current_user, (SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID), 'USAGE') THEN
     PERFORM dpone.refuse('evidence_administrator');
   END IF;
@@ -64,8 +57,37 @@ BEGIN
       current_user, CASE WHEN NEW.kind BETWEEN 22 AND 25 THEN 'dpone.authority_log' ELSE 'dpone.attempt' END, 'INSERT') THEN
     PERFORM dpone.refuse('evidence_authority');
   END IF;
+  IF NEW.kind IN (3, 4, 12, 15, 16, 17, 18, 26) AND EXISTS (
+    SELECT 1 FROM dpone.attempt AS a WHERE a.attempt_sha256 = NEW.subject AND (a.fenced OR a.state <> 1)) THEN
+    PERFORM dpone.refuse('evidence_not_acting');
+  END IF;
   RETURN NEW;
 END $$;
+
+-- One row for good; an administrator moves it to the database that is the ledger from now on, by a recorded adoption.
+CREATE FUNCTION dpone.ledger_meta_rule() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM dpone.require_lock();
+  IF TG_OP = 'INSERT' THEN
+    RETURN NEW;
+  END IF;
+  IF TG_OP = 'DELETE' OR (NEW.one, NEW.schema_version, NEW.service_id, NEW.family, NEW.layout_sha256)
+     IS DISTINCT FROM (OLD.one, OLD.schema_version, OLD.service_id, OLD.family, OLD.layout_sha256) THEN
+    PERFORM dpone.refuse('ledger_meta_append_only');
+  END IF;
+  IF NOT EXISTS (
+    SELECT 1 FROM dpone.evidence AS e
+    WHERE e.kind = 30 AND e.subject = pg_catalog.sha256(pg_catalog.convert_to(NEW.incarnation, 'UTF8'))
+      AND dpone.document(e.document) @> pg_catalog.jsonb_build_object(
+        'service_id', OLD.service_id, 'before', OLD.incarnation, 'after', NEW.incarnation)) THEN
+    PERFORM dpone.refuse('ledger_meta_adoption');
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE FUNCTION dpone.of_this_family(raw bytea) RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT EXISTS (SELECT 1 FROM dpone.ledger_meta AS m WHERE m.family = dpone.document(raw) ->> 'family')
+$$;
 
 CREATE FUNCTION dpone.activation_rule() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -74,6 +96,7 @@ BEGIN
     PERFORM dpone.refuse('activation_append_only');
   ELSIF TG_OP = 'INSERT' THEN
     IF NEW.state <> 1 THEN PERFORM dpone.refuse('activation_born_prepared'); END IF;
+    IF NOT dpone.of_this_family(NEW.document) THEN PERFORM dpone.refuse('family'); END IF;
     RETURN NEW;
   END IF;
   IF (NEW.activation_sha256, NEW.occurrence_id, NEW.environment, NEW.document, NEW.release_sha256, NEW.recorded_at)
@@ -81,7 +104,7 @@ BEGIN
      (OLD.activation_sha256, OLD.occurrence_id, OLD.environment, OLD.document, OLD.release_sha256, OLD.recorded_at) THEN
     PERFORM dpone.refuse('activation_immutable');
   END IF;
-  IF NEW.state <> OLD.state + 1 THEN
+  IF NEW.state <> OLD.state + 1 AND NOT (OLD.state = 1 AND NEW.state = 4) THEN
     PERFORM dpone.refuse('activation_transition');
   END IF;
   IF NEW.state = 4 AND (
@@ -102,7 +125,9 @@ BEGIN
   IF TG_OP = 'DELETE' THEN
     PERFORM dpone.refuse('guard_append_only');
   ELSIF TG_OP = 'INSERT' THEN
-    IF NEW.epoch <> 0 OR NEW.owner_sha256 IS NOT NULL THEN PERFORM dpone.refuse('guard_born_free'); END IF;
+    IF NEW.epoch <> 0 OR NEW.admitted <> 0 OR NEW.owner_sha256 IS NOT NULL THEN
+      PERFORM dpone.refuse('guard_born_free');
+    END IF;
     RETURN NEW;
   END IF;
   IF (NEW.guard_id, NEW.connector, NEW.service_id, NEW.subject) IS DISTINCT FROM
@@ -110,6 +135,11 @@ BEGIN
     PERFORM dpone.refuse('guard_immutable');
   END IF;
   held := EXISTS (SELECT 1 FROM dpone.attempt_guard AS g WHERE g.guard_id = OLD.guard_id AND g.is_open);
+  -- the next admission is counted once the last one that was counted is there
+  IF NEW.admitted <> OLD.admitted AND (NEW.admitted <> OLD.admitted + 1 OR held OR OLD.admitted > 0 AND NOT EXISTS (
+    SELECT 1 FROM dpone.attempt_guard AS g WHERE g.guard_id = OLD.guard_id AND g.ordinal = OLD.admitted)) THEN
+    PERFORM dpone.refuse(CASE WHEN held THEN 'uq_attempt_guard_open' ELSE 'guard_admitted' END);
+  END IF;
   IF NEW.enrolment_sha256 IS DISTINCT FROM OLD.enrolment_sha256 AND held THEN
     PERFORM dpone.refuse('guard_held');
   END IF;
@@ -151,6 +181,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION dpone.attempt_rule() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  refusal text;
 BEGIN
   PERFORM dpone.require_lock();
   IF TG_OP = 'DELETE' THEN
@@ -164,6 +196,7 @@ BEGIN
       SELECT 1 FROM dpone.activation AS a WHERE a.activation_sha256 = NEW.activation_sha256 AND a.state = 2) THEN
       PERFORM dpone.refuse('activation_not_active');
     END IF;
+    IF NOT dpone.of_this_family(NEW.document) THEN PERFORM dpone.refuse('family'); END IF;
     RETURN NEW;
   END IF;
   IF (NEW.attempt_sha256, NEW.activation_sha256, NEW.scheduler_key, NEW.document, NEW.workload_id, NEW.dag_id,
@@ -173,6 +206,13 @@ BEGIN
       OLD.run_id, OLD.task_id, OLD.map_index, OLD.try_number, OLD.task_instance_id, OLD.admitted_at)
      OR (OLD.fenced AND NOT NEW.fenced) OR (OLD.acknowledged AND NOT NEW.acknowledged) THEN
     PERFORM dpone.refuse('attempt_immutable');
+  END IF;
+  -- each flag has its original: kind 27 a fence, 28 an acknowledgement
+  IF NEW.fenced AND NOT OLD.fenced AND (OLD.state IN (2, 3) OR NOT EXISTS (
+       SELECT 1 FROM dpone.evidence AS e WHERE e.subject = OLD.attempt_sha256 AND e.kind = 27))
+     OR NEW.acknowledged AND NOT OLD.acknowledged AND (OLD.state <> 2 OR NOT EXISTS (
+       SELECT 1 FROM dpone.evidence AS e WHERE e.subject = OLD.attempt_sha256 AND e.kind = 28)) THEN
+    PERFORM dpone.refuse('attempt_mark');
   END IF;
   IF NEW.state = OLD.state THEN
     IF (NEW.closed_sha256, NEW.quiescence_sha256, NEW.outcome_sha256)
@@ -184,21 +224,22 @@ BEGIN
   IF NOT ((OLD.state = 1 AND NEW.state IN (2, 3, 4)) OR (OLD.state = 4 AND NEW.state IN (2, 3))) THEN
     PERFORM dpone.refuse('attempt_transition');
   END IF;
-  IF NEW.outcome_sha256 IS NULL OR NOT EXISTS (
-    SELECT 1 FROM dpone.evidence AS e
-    WHERE e.evidence_sha256 = NEW.outcome_sha256 AND e.subject = OLD.attempt_sha256 AND e.kind = 8) THEN
+  IF NEW.state = 4 AND (NEW.closed_sha256 IS NOT NULL OR NEW.quiescence_sha256 IS NOT NULL)
+     OR NOT dpone.proof_binds(NEW.outcome_sha256, OLD.attempt_sha256, 'outcome', NEW.state) THEN
     PERFORM dpone.refuse('attempt_proofs');
   END IF;
+  refusal := dpone.outcome_refusal(NEW.outcome_sha256, OLD.attempt_sha256, OLD.state, NEW.state);
+  IF refusal IS NOT NULL THEN
+    PERFORM dpone.refuse(refusal);
+  END IF;
   IF NEW.state IN (2, 3) THEN
-    IF NEW.closed_sha256 IS NULL OR NEW.quiescence_sha256 IS NULL OR (
-      SELECT count(*) FROM dpone.evidence AS e
-      WHERE e.evidence_sha256 IN (NEW.closed_sha256, NEW.quiescence_sha256)
-        AND e.subject = OLD.attempt_sha256 AND e.kind = 8) <> 2 THEN
-      PERFORM dpone.refuse('attempt_proofs');
-    END IF;
     IF EXISTS (SELECT 1 FROM dpone.principal AS p WHERE p.attempt_sha256 = OLD.attempt_sha256 AND p.state <> 4)
        OR EXISTS (SELECT 1 FROM dpone.dispatch AS d WHERE d.attempt_sha256 = OLD.attempt_sha256 AND d.state = 1) THEN
       PERFORM dpone.refuse('attempt_open_gates');
+    END IF;
+    IF NOT dpone.proof_binds(NEW.closed_sha256, OLD.attempt_sha256, 'closed_gates', NULL)
+       OR NOT dpone.proof_binds(NEW.quiescence_sha256, OLD.attempt_sha256, 'quiescence', NULL) THEN
+      PERFORM dpone.refuse('attempt_proofs');
     END IF;
     IF EXISTS (
       SELECT 1 FROM dpone.publication AS p WHERE p.attempt_sha256 = OLD.attempt_sha256
@@ -219,14 +260,15 @@ BEGIN
   ELSIF TG_OP = 'INSERT' THEN
     IF NOT NEW.is_open OR NOT EXISTS (
       SELECT 1 FROM dpone.guard AS g
-      WHERE g.guard_id = NEW.guard_id AND g.epoch = NEW.epoch AND g.owner_sha256 = NEW.activation_sha256)
+      WHERE g.guard_id = NEW.guard_id AND g.epoch = NEW.epoch AND g.owner_sha256 = NEW.activation_sha256
+        AND g.admitted = NEW.ordinal)
        OR NOT EXISTS (SELECT 1 FROM dpone.attempt AS a WHERE a.attempt_sha256 = NEW.attempt_sha256 AND a.state = 1) THEN
       PERFORM dpone.refuse('attempt_guard_epoch');
     END IF;
     RETURN NEW;
   END IF;
-  IF (NEW.attempt_sha256, NEW.activation_sha256, NEW.guard_id, NEW.epoch)
-     IS DISTINCT FROM (OLD.attempt_sha256, OLD.activation_sha256, OLD.guard_id, OLD.epoch)
+  IF (NEW.attempt_sha256, NEW.activation_sha256, NEW.guard_id, NEW.epoch, NEW.ordinal)
+     IS DISTINCT FROM (OLD.attempt_sha256, OLD.activation_sha256, OLD.guard_id, OLD.epoch, OLD.ordinal)
      OR NOT OLD.is_open OR NEW.is_open
      OR NOT EXISTS (
        SELECT 1 FROM dpone.attempt AS a WHERE a.attempt_sha256 = OLD.attempt_sha256 AND a.state IN (2, 3)) THEN
@@ -261,9 +303,14 @@ BEGIN
   ELSIF OLD.state IN (1, 2) AND NEW.state = 3 THEN
     NULL;
   ELSIF OLD.state = 3 AND NEW.state = 4 THEN
-    IF (SELECT count(*) FROM dpone.evidence AS e
-        WHERE (e.evidence_sha256 = NEW.closure_sha256 AND e.kind = 6 OR e.evidence_sha256 = NEW.quiescence_sha256 AND e.kind = 7)
-          AND e.subject = OLD.attempt_sha256) <> 2 THEN
+    IF (SELECT count(*) FROM dpone.evidence AS e CROSS JOIN LATERAL dpone.document(e.document) AS doc
+        WHERE e.subject = OLD.attempt_sha256
+          AND (e.evidence_sha256 = NEW.closure_sha256 AND e.kind = 6 OR e.evidence_sha256 = NEW.quiescence_sha256 AND e.kind = 7)
+          AND (doc ->> 'connector', doc ->> 'service_id', doc ->> 'name') = (OLD.connector, OLD.service_id, OLD.name)) <> 2
+       AND NOT EXISTS (
+         SELECT 1 FROM dpone.evidence AS e
+         WHERE e.evidence_sha256 = NEW.closure_sha256 AND e.evidence_sha256 = NEW.quiescence_sha256 AND e.kind = 29
+           AND e.subject = OLD.attempt_sha256 AND dpone.document(e.document) -> 'principals' ? OLD.name) THEN
       PERFORM dpone.refuse('principal_evidence');
     END IF;
     IF EXISTS (
