@@ -189,8 +189,7 @@ class MssqlLoads:
         with self._control.fresh() as session:
             require_place(self._control, session, self._enrolment)
             found = self._receipt_row(session, attempt_sha256)
-        with self._control.fresh() as session:  # it still is: the row was looked for in the right place
-            require_place(self._control, session, self._enrolment)
+            require_place(self._control, session, self._enrolment)  # it still is: the row was looked for in it
         if found is None:
             return None
         relation, document, name, transaction = found
