@@ -259,7 +259,8 @@ def the_audit_reads_every_page(world: AuthorityWorld) -> None:
         f" WHERE evidence_sha256 = {document}",
         unhashed=True,
     )
-    found = world.store().audit(page=3)
+    # the check of digests is gone, and with it the layout: a person still reads it as it is
+    found = AuthorityStore(world.ledger().as_it_is(), lambda: world.now).audit(page=3)
     assert any(last in line for line in found), found
 
 

@@ -345,4 +345,5 @@ def bare(ledger: Ledger, connection: Connection, identity: str) -> Tx:
         returning=ledger.dialect.returning,
         audit=ledger.dialect.audit,
         verify=lambda: ledger._verify(connection, identity),
+        family=str(ledger.family),
     )

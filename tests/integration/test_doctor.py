@@ -104,7 +104,7 @@ def test_a_server_that_cannot_be_asked_is_said_not_left_out(orders: SnapshotWorl
 @pytest.mark.parametrize(
     ("tampering", "seen"),
     [
-        ("UPDATE dpone.attempt SET state = 3", "lacks a proof"),
+        ("UPDATE dpone.attempt SET state = 3", "a proof binds something else"),
         ("UPDATE dpone.attempt SET run_id = 'nicer'", "attempt row differs"),
         ("DELETE FROM dpone.attempt_guard; DELETE FROM dpone.publication; DELETE FROM dpone.dispatch;"
          " DELETE FROM dpone.principal; DELETE FROM dpone.attempt", "evidence of an attempt that is not there"),

@@ -627,8 +627,8 @@ def _enrol_many(connection: psycopg.Connection[Any], like: TargetEnrolment, tabl
             [(digest_bytes(e.digest()), digest_bytes(g), e.wire()) for e, g in rows],
         )
         cursor.executemany(
-            "INSERT INTO dpone.guard (guard_id, connector, service_id, subject, enrolment_sha256, target_uuid, epoch)"
-            " VALUES (%s, %s, %s, %s, %s, %s, 0)",
+            "INSERT INTO dpone.guard (guard_id, connector, service_id, subject, enrolment_sha256, target_uuid, epoch, admitted)"
+            " VALUES (%s, %s, %s, %s, %s, %s, 0, 0)",
             [
                 (
                     digest_bytes(g),

@@ -193,7 +193,9 @@ def test_concurrent_issue_gives_one_credential(world: SchemaWorld) -> None:
         thread.join()
     issued = [r for r in results if isinstance(r, IssuedCredential)]
     assert len(issued) == 1
-    assert [r.details["server_code"] for r in results if isinstance(r, GateRefused)] == ["23505"]
+    # one unique key of ours, or PostgreSQL's own catalog ("tuple concurrently updated"): whichever was met first
+    [refused] = [r.details["server_code"] for r in results if isinstance(r, GateRefused)]
+    assert refused in ("23505", "XX000")
     assert world.roles() == [issued[0].name]
     world.login(issued[0]).close()
     states = [p.state for p in LedgerJournal(world.ledger.runtime(), attempt).principals()]
