@@ -56,6 +56,7 @@ DO: Final[dict[str, str]] = {
     "DPONE_REMOVAL_REFUSED": "Publication is not affected. Raise `max_table_size_to_drop` or drop it as administrator.",
     "DPONE_SERVER_UNREACHABLE": "Bring it back, or correct the connection; the next try or the reaper settles.",
     "DPONE_ANSWER_LOST": "The next try or the reaper observes what happened.",
+    "DPONE_DRIVER_FAILED": "Read the driver's words in the message; a value longer than its buffer, or a driver of another version, is the usual reason.",
     "DPONE_SERVER_REFUSED": "Look the server's code up; usually a right or a resource.",
     "DPONE_VIEW_INCOMPLETE": "Grant SHOW ON *.* to the controller; look for somebody who changes the tables.",
     "DPONE_GATE_NOT_CLOSED": "Find its statements in `system.processes` (PostgreSQL: the message says what stands in the way, such as a prepared transaction); the next try or `dpone-airflow reconcile` goes on.",

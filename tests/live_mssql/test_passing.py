@@ -11,11 +11,11 @@ import pyodbc
 import pytest
 from sqlalchemy import text
 
-from airflow_provider_dpone.contracts.states import EvidenceKind
 from airflow_provider_dpone.engines.mssql.control import MssqlControl, MssqlSession
 from airflow_provider_dpone.engines.mssql.load_writer import MssqlLoadWriter
 from airflow_provider_dpone.errors import LedgerBusy, ServerRefused
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
+from airflow_provider_dpone.ledger.schema import EvidenceKind
 from tests.live_mssql.source_support import MssqlSourceDatabase
 from tests.live_mssql.target_world import MssqlWorld
 from tests.mssql_server import MssqlLedgerDatabase, MssqlServer

@@ -21,6 +21,7 @@ from airflow_provider_dpone.errors import (
     ServerUnreachable,
 )
 from airflow_provider_dpone.ledger.dialects.mssql.odbc import MssqlParams
+from airflow_provider_dpone.waiting import Line
 
 PARAMS = MssqlParams(host="127.0.0.1", database="d", user="u", password="p", connect_timeout=2)
 
@@ -98,22 +99,22 @@ def test_an_operation_that_was_not_answered_is_unknown_and_no_finding(
     state: tuple[str, str], kind: type[DponeError]
 ) -> None:
     with pytest.raises(kind) as unknown:
-        MssqlSession(PARAMS, _Failing(*state)).query("SELECT 1")  # type: ignore[arg-type]
+        MssqlSession(PARAMS, _Failing(*state), Line()).query("SELECT 1")  # type: ignore[arg-type]
     assert unknown.value.details["reasons"] == [CONTROL_OPERATION_UNKNOWN] == ["control_operation_unknown"]
 
 
 def test_an_operation_that_was_refused_is_not_unknown() -> None:
     state = ("42000", "[42000] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]said so (229) (SQLExecDirectW)")
     with pytest.raises(ServerRefused) as refused:
-        MssqlSession(PARAMS, _Failing(*state)).query("SELECT 1")  # type: ignore[arg-type]
+        MssqlSession(PARAMS, _Failing(*state), Line()).query("SELECT 1")  # type: ignore[arg-type]
     assert "reasons" not in refused.value.details
 
 
 def test_a_server_that_cannot_be_reached_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(_: MssqlParams) -> pyodbc.Connection:
+    def unreachable(_: MssqlParams) -> tuple[pyodbc.Connection, Line]:
         raise ServerUnreachable("away")
 
-    monkeypatch.setattr(control, "connect", unreachable)
+    monkeypatch.setattr(control, "connect_lined", unreachable)
     with pytest.raises(ServerUnreachable) as unknown:
         MssqlControl(PARAMS, "gates").fresh()
     assert unknown.value.details["reasons"] == [CONTROL_OPERATION_UNKNOWN]
