@@ -10,6 +10,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -c "import pyodbc" 2>/dev/null || sh tools/install_odbc.sh
 	@$(BIN)/python -m compileall -q .venv/lib >/dev/null 2>&1 || true
 	@touch $(READY)
 

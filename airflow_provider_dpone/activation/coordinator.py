@@ -262,46 +262,54 @@ class CompositionActivationCoordinator:
         self._require_same(existing, admission, environment, release_id)
         return existing
 
-    def begin_retirement(self, active: StoredActivation, *, projection_root: Path | None = None) -> StoredActivation:
+    def begin_retirement(self, active: StoredActivation, *, projection_root: Path) -> StoredActivation:
         """ACTIVE -> RETIRING: nothing is admitted any more; attempts already admitted may finish.
 
-        :param projection_root: verified first, when given; without it the ledger's complete originals stand alone.
+        :param projection_root: the sealed projection, verified first.
+        :raises ActivationStale: the activation presented is not the ledger's. :raises ReleaseAltered: the projection is
+            not the one that was activated.
         """
+        return self._begin(self._presented(active, projection_root))
+
+    def _begin(self, found: StoredActivation) -> StoredActivation:
         _, _, stores = self._capabilities()
-        found = self._presented(active, projection_root)
         if found.state is ActivationState.RETIRING:
             return found
         self._require_state(found, ActivationState.ACTIVE)
         return stores.activations.begin_retirement(found.sha256)
 
-    def finalize_retirement(
-        self, retiring: StoredActivation, *, projection_root: Path | None = None
-    ) -> StoredActivation:
+    def finalize_retirement(self, retiring: StoredActivation, *, projection_root: Path) -> StoredActivation:
         """RETIRING -> RETIRED, every guard free, epochs kept.
 
+        :param projection_root: the sealed projection, verified first.
         :raises ActivationRefused: an attempt is RUNNING or COMMIT_UNKNOWN, or a gate is not CLOSED.
         """
+        return self._finish(self._presented(retiring, projection_root))
+
+    def _finish(self, found: StoredActivation) -> StoredActivation:
         _, _, stores = self._capabilities()
-        found = self._presented(retiring, projection_root)
         if found.state is ActivationState.RETIRED:
             return found
         self._require_state(found, ActivationState.RETIRING)
         return stores.activations.finalize_retirement(found.sha256)
 
     def retire(self, environment: str) -> list[StoredActivation]:
-        """Both retirement steps for whatever is in force in an environment."""
+        """Both retirement steps for whatever is in force in an environment, by the ledger's complete originals.
+
+        For a person: a release whose projection is gone can be retired as well.
+        """
         _, _, stores = self._capabilities()
         active = stores.activations.in_states(environment, ActivationState.ACTIVE)
         if active:
             refuse_unresolved(stores.activations.unresolved(active[0].sha256))
         for current in active:
-            self.begin_retirement(current)
+            self._begin(self._presented(current))
         retiring = stores.activations.in_states(environment, ActivationState.RETIRING)
-        return [self.finalize_retirement(found) for found in retiring]
+        return [self._finish(self._presented(found)) for found in retiring]
 
     # --- inside ---
 
-    def _presented(self, given: StoredActivation, projection_root: Path | None) -> StoredActivation:
+    def _presented(self, given: StoredActivation, projection_root: Path | None = None) -> StoredActivation:
         """What a caller presents, as the ledger has it now."""
         inputs, _, stores = self._capabilities()
         found = stores.activations.read_exact(given.sha256)
@@ -313,7 +321,7 @@ class CompositionActivationCoordinator:
         return found
 
     def _reverified(self, given: StoredActivation, projection_root: Path) -> StoredActivation:
-        found = self._presented(given, None)
+        found = self._presented(given)
         admission = self.look(
             projection_root=projection_root,
             environment=found.request.environment,

@@ -447,7 +447,9 @@ def test_a_stale_epoch_acknowledges_nothing(releases: Releases) -> None:
     epochs = tuple(e.model_copy(update={"epoch": e.epoch + 7}) for e in second.epochs)
     stale = type(second)(second.sha256, second.request, second.release_original, second.state, epochs)
     with pytest.raises(ActivationStale, match="not the one in the ledger"):
-        coordinator(releases.world, releases.backend).begin_retirement(stale)
+        coordinator(releases.world, releases.backend).begin_retirement(
+            stale, projection_root=releases.cache().projection(second.request.deployment_id)
+        )
     with pytest.raises(ActivationStale):
         coordinator(releases.world, releases.backend).activate(
             first, projection_root=releases.cache().projection(first.request.deployment_id)

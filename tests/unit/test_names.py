@@ -174,6 +174,13 @@ def test_a_name_does_what_it_is_for(name: str) -> None:
         assert isinstance(call(_found(module, name)), kinds)
 
 
+@pytest.mark.parametrize("name", ["prepare", "activate", "require_active", "begin_retirement", "finalize_retirement"])
+def test_no_operation_of_the_coordinator_goes_without_its_projection(name: str) -> None:
+    found = _found("airflow_provider_dpone.activation.coordinator", f"CompositionActivationCoordinator.{name}")
+    given = inspect.signature(found).parameters["projection_root"]
+    assert (given.default, given.kind) == (inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY)
+
+
 def test_the_boundary_re_exports_and_does_nothing_else() -> None:
     """Everything in ``__all__`` is defined elsewhere in the contracts, and importing it loads no driver and no Airflow."""
     for name in composition_control.__all__:

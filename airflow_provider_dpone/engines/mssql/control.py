@@ -68,8 +68,7 @@ class MssqlSession:
     def _run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         rows: list[tuple[Any, ...]] = []
         changed = 0
-        seconds = self._params.answer_seconds
-        with _reasoned(), translated(self._params, "a statement"), self._line.within(seconds):
+        with _reasoned(), translated(self._params, "a statement"), self._line.within(self._params.answer_seconds):
             cursor = self._running = self._connection.cursor()
             try:
                 cursor.execute(sql, *values)

@@ -21,12 +21,12 @@ _ARROW: Final = re.compile(
 )
 #: The session was killed, or the server is shutting down.
 _ENDED: Final = (596, 6005, 6006)
+#: Seconds a session for looks at the catalog may last.
+_LOOKS: Final = 900.0
 #: States of a lost connection or a time-out.
 _LOST: Final = ("08", "HYT")
 #: States in which the driver says no more than that something went wrong, or that it was cancelled: no answer was read.
 _DOUBTFUL: Final = ("HY000", "HY008", "01000")
-#: Seconds a session for looks at the catalog may last.
-_LOOKS: Final = 900.0
 
 
 def _diagnose(error: BaseException) -> Diagnostic:
