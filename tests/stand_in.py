@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import pyodbc
@@ -15,7 +16,7 @@ from sqlalchemy import Connection, Engine, event
 
 from airflow_provider_dpone.ledger.dialects.base import Failure, Fault, Pins, Session
 from airflow_provider_dpone.ledger.dialects.mssql import MssqlDialect
-from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import Diagnostic, diagnose
+from airflow_provider_dpone.ledger.dialects.mssql.diagnostics import BUSY, Diagnostic, diagnose
 from airflow_provider_dpone.ledger.schema import LEGACY_TABLES, SCHEMA, metadata
 
 #: What is missing there, and what stands in its place in tests: so this much of the ledger is unverified there.
@@ -52,6 +53,12 @@ _CONVERSIONS: Final = (
         "pg_catalog.convert_from(pg_catalog.convert_to(CAST(@text AS pg_catalog.text), 'UTF8'), 'WIN1252')",
     ),
 )
+
+
+def numbered(error: BaseException) -> Diagnostic:
+    """A failure with the number the server gives it: a lock that was not free in time has none of its own there."""
+    found = diagnose(error)
+    return replace(found, number=1222) if "due to lock timeout" in found.text else found
 
 
 class StandInDialect(MssqlDialect):
@@ -165,7 +172,9 @@ class StandInDialect(MssqlDialect):
 
     def classify(self, error: BaseException) -> tuple[Failure, str]:
         """What has no number of its own there."""
-        text = diagnose(error).text
+        text = numbered(error).text
+        if numbered(error).number in BUSY:
+            return Failure.BUSY, "ledger_lock"
         if text.startswith(("permission denied for", "must be owner of")):
             return Failure.RULE, "insufficient_privilege"
         if text.startswith("relation ") and text.endswith("does not exist"):

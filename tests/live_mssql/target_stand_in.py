@@ -23,6 +23,7 @@ from airflow_provider_dpone.engines.mssql import (
     policy,
     row_bytes,
     scripts,
+    session,
     staging,
 )
 from airflow_provider_dpone.engines.mssql.scripts import statement
@@ -31,6 +32,7 @@ from airflow_provider_dpone.enrolment import mssql as enrolment
 from airflow_provider_dpone.ledger.dialects.mssql.explicit import batch
 from airflow_provider_dpone.transfer.target_types import TargetType
 from tests.live_mssql.source_support import bytewise
+from tests.stand_in import numbered
 
 NOTHING: Final = "SELECT N'' AS found WHERE 1 = 0"
 _OURS: Final = "(s.security_id = {sid} OR s.original_security_id = {sid})"
@@ -210,6 +212,7 @@ def use(patch: pytest.MonkeyPatch, *, exact: bool = False, makers: bool = False)
         patch.setattr(module, "require_policy", require_policy)
     patch.setattr(scripts, "parts", lambda file: {**parts(file), **(_MAKERS if makers and "issued" in file else {})})
     patch.setattr(control.MssqlSession, "_run", run)
+    patch.setattr(session, "diagnose", numbered)
     for module in (install, policy, enrolment):
         patch.setattr(module, "layout", layout)
     patch.setattr(place, "statement", lambda name: _PLACE if name == "place.sql" else statement(name))

@@ -62,6 +62,7 @@ class MssqlWorld(SchemaWorld):
         self.install()
         if self.mssql.stand_in:
             self.sql(target_stand_in.UTF16)
+            self.sql("GRANT EXECUTE ON dpone_gate.utf16 TO public")
 
     def install(self) -> None:
         """The gate of the instance, in this database: a server has one login trigger, so tests take turns."""

@@ -13,6 +13,7 @@ from airflow_provider_dpone.contracts.enrolment import TargetEnrolment
 from airflow_provider_dpone.contracts.states import ActivationState, AttemptState, Family
 from airflow_provider_dpone.errors import (
     ActivationRefused,
+    ActivationStale,
     DocumentInvalid,
     GuardHeld,
     LedgerBusy,
@@ -119,7 +120,7 @@ def test_a_ledger_is_installed_once_and_a_release_goes_through_its_whole_life(
     request = store.request("orders", "rates")
     prepared = store.activations.prepare(*request)
     assert prepared.state is ActivationState.PREPARED
-    with pytest.raises(LedgerRule):  # an occurrence is one row; a caller that asks again reads it
+    with pytest.raises(ActivationStale):  # an occurrence is one row; a caller that asks again reads it
         store.activations.prepare(*request)
     assert store.activations.of_occurrence(request[0].occurrence_id) == prepared
     assert [e.epoch for e in prepared.epochs] == [1, 1]

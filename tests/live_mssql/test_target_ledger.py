@@ -72,6 +72,7 @@ def world(
     made = LedgerWorld(postgres_server, mssql_ledger_database, mssql=mssql_server)  # type: ignore[arg-type]
     yield made
     mssql_ledger_database.logins += [str(n) for (n,) in made.sql("SELECT name FROM dpone_gate.gate WHERE made = 1")]
+    made.let_go()
 
 
 def states(world: LedgerWorld, attempt: str) -> list[GateState]:
