@@ -30,7 +30,7 @@ LACKS: Final[dict[str, str]] = {
     "edition, version and delayed durability": "not compared",
     "functions that return tables, covered by SELECT on their schema": "EXECUTE is granted on each",
     "GRANT VIEW DEFINITION": "not granted; where a test is about the layout an administrator reads it",
-    "ALTER ROLE ADD MEMBER by a database's owner": "done by a member of sysadmin",
+    "ALTER ROLE ADD MEMBER by a database's owner": "done by a member of sysadmin afterwards; the layout leaves it out",
     "names of indexes as given": "the name in an error is cut back to the one that was given",
     "foreign keys over text columns": "left out; the trigger of the same table demands the same row",
     "numbers of errors about rights and missing tables": "told by their beginning",
@@ -101,6 +101,11 @@ class StandInDialect(MssqlDialect):
             return _NESTED.sub(r"EXISTS (SELECT 1 FROM \3 WHERE \2 = \1 AND (\4))", sql), parameters
 
         return engine
+
+    def _text(self, name: str) -> str:
+        """Without the members of the ledger's role, who come after the installation there."""
+        text = super()._text(name)
+        return text.replace(",\n  N'dpone_ledger')", ")") if name == "layout.sql" else text
 
     def layout(self, connection: Connection) -> bytes:
         """Once for a database."""
